@@ -26,6 +26,7 @@ _COMMIT_REFUSED = {
     *(_ICEBERG + name for name in ("CommitFailedException", "CommitStateUnknownException", "ValidationException")),
     "java.nio.channels.OverlappingFileLockException",  # another thread of this process holds the lock
 }
+# with these, the catalog's server denies access, or refuses the request
 _ACCESS_DENIED = {_ICEBERG + name for name in ("NotAuthorizedException", "ForbiddenException", "BadRequestException")}
 _STORE_ERROR = "AWS Error "  # in PyArrow's message of an object store's error, an OSError without a number
 _STORE_AWAY = re.compile(

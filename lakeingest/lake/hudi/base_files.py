@@ -207,7 +207,7 @@ def rows_for_file(rows: pa.Table, instant: str, place: Place, schema: pa.Schema,
         rows = rows.filter(pc.invert(rows[DELETED])).drop_columns(DELETED)
     numbers = pa.array(np.arange(first, first + len(rows))).cast(pa.string())
     partition, bucket = place
-    sequence = pc.binary_join_element_wise(f"{instant}_{bucket}_", numbers, "")
+    sequence = pc.binary_join_element_wise(f"{instant}_{bucket}_", numbers, "")  # '' is the separator
     columns = dict(zip(rows.column_names, rows.columns, strict=True))
     columns |= {"_hoodie_commit_time": pa.repeat(instant, len(rows)), "_hoodie_commit_seqno": sequence}
     columns |= {_PARTITION_PATH: pa.repeat(partition, len(rows)), FILE_NAME: pa.repeat("", len(rows))}

@@ -140,6 +140,7 @@ def roll_back(folder: File) -> None:
     completed = {times.partition("_")[0] for times, _ in entries if "_" in times}  # `<begun>_<completed>`
     incomplete = {times for times, kind in entries if kind == "commit.requested"} - completed
     for instant in sorted(incomplete):
+        # the last `*`: with the checksums of Hadoop, named `.….parquet.crc`
         files.delete_all(data_files(folder, f"*_{instant}.parquet*"))
         for step in ("inflight", "commit.requested"):
             (folder / ".hoodie" / "timeline" / f"{instant}.{step}").delete()
@@ -154,7 +155,7 @@ def clock_lag(folder: File) -> timedelta:
     """
     # a name is `<begun>_<completed>.<kind>`, or `<begun>.<kind>` while the write is incomplete
     names = (file.name.partition(".")[0] for file in timeline(folder, "*.*"))
-    last = max((time for name in names for time in name.split("_")), default="")
+    last = max((instant for name in names for instant in name.split("_")), default="")
     if not last:  # no commit yet
         return timedelta(0)
     return max(timedelta(0), moment(last) - datetime.now(UTC))

@@ -150,7 +150,8 @@ def _remove_commit(path: File, instant: str) -> None:
     completions = [file for file in entries if file.name.startswith(f"{instant}_")]
     for file in completions:
         file.delete()
-    # Step 3: delete the data files and markers, then the other entries, the request last
+    # Step 3: delete the data files with their checksums, named `.….parquet.crc`, and the markers; then the other
+    # entries, the request last
     files.delete_all(data_files(path, f"*_{instant}.parquet*"))
     markers = path / ".hoodie" / ".temp" / instant
     files.delete_all([markers, *markers.tree()])

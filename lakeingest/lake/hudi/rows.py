@@ -69,7 +69,7 @@ def groups_within(opened: "pq.ParquetFile", name: str, bounds: Bounds | None) ->
     def may_have(number: int) -> bool:
         """Whether the row group may have such values; also True if its statistics are missing, or no numbers."""
         group = opened.metadata.row_group(number)
-        columns = (group.column(place) for place in range(group.num_columns))
+        columns = (group.column(index) for index in range(group.num_columns))
         known = next((column.statistics for column in columns if column.path_in_schema == name), None)
         if known is None or not known.has_min_max or not isinstance(known.min, int | Decimal):
             return True
