@@ -59,8 +59,8 @@ class ForeignTables(Protocol):
         """
 
     def take_over(self, schema: TableSchema, progress: Callable[[int], Progress]) -> Staged:
-        """Take over the table in one commit on staging. `progress` gets the table's number of rows.
+        """Take over the table in one commit on staging. `progress` gets the number of rows, and returns the progress.
 
-        It returns the progress of the commit. Readers see the rows and columns of the other tool until the first
-        publish. Raises NotOurTable as `find` does, and ForeignWrite if the other tool commits during the call.
+        Readers see the rows and columns of the other tool until the first publish. Raises NotOurTable as `find` does,
+        and ForeignWrite if the other tool commits during the call.
         """

@@ -230,4 +230,5 @@ def _footer(previous: Mapping[bytes, bytes], keys: pa.ChunkedArray) -> dict[byte
     entries = {name: value for name, value in previous.items() if name in _CALENDAR_ENTRIES}
     extremes = pc.min_max(keys).as_py() if len(keys) else {}
     key_entries = {f"hoodie_{name}_record_key".encode(): key.encode() for name, key in extremes.items()}
-    return _SPARK_VERSION | entries | key_entries  # `entries` wins: the old rows are in the same calendar
+    # `entries` wins over _SPARK_VERSION: it has the calendar of the old rows
+    return _SPARK_VERSION | entries | key_entries

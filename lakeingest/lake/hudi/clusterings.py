@@ -205,7 +205,7 @@ def take_back(folder: File) -> list[str]:
     completed = [file.name.partition("_")[0] for file in clusterings_of(writes(folder))]
     pending = {file.name.partition(".")[0] for file in timeline(folder, "*.*") if file.name.endswith(_PENDING)}
     remove_indexes(folder)  # first: an index would name deleted files
-    # incomplete ones, then the newest first, because each may have read files that a completed, older one wrote
+    # the incomplete ones first, then the newest: each may have read files that an older, completed one wrote
     instants = [*sorted(pending - set(completed), reverse=True), *reversed(completed)]
     for instant in instants:
         _make_incomplete(folder, instant)

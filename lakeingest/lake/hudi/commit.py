@@ -140,7 +140,7 @@ def roll_back(folder: File) -> None:
     completed = {times.partition("_")[0] for times, _ in entries if "_" in times}  # `<begun>_<completed>`
     incomplete = {times for times, kind in entries if kind == "commit.requested"} - completed
     for instant in sorted(incomplete):
-        # the last `*`: with the checksums of Hadoop, named `.….parquet.crc`
+        # the `*` at both ends also finds Hadoop's checksums, named `.….parquet.crc`
         files.delete_all(data_files(folder, f"*_{instant}.parquet*"))
         for step in ("inflight", "commit.requested"):
             (folder / ".hoodie" / "timeline" / f"{instant}.{step}").delete()

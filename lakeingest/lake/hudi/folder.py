@@ -125,7 +125,7 @@ class TableFolder(ABC):
         if self.ownership is None:
             return
         self._claim_file.parent.make_folder()
-        our_claim = self.ownership.marks({})  # {}: no owner is known, so the property is never left out
+        our_claim = self.ownership.marks({})  # {}: whatever the owner is, the result has our property
         # repeated if the file is deleted between `create` and `claimed`: only the creation of the file proves that no
         # other pipeline begins the first copy
         while not self._claim_file.create(our_claim):

@@ -54,7 +54,7 @@ def assert_harmless(
     files that were looked at before.
     """
     harm = harm_in(folder, ours, clusterings, anew=anew)
-    if harm is not None and harm.clustering.operation != CLUSTER:  # it replaced rows
+    if harm is not None and harm.clustering.operation != CLUSTER:  # an operation that may change rows
         raise foreign_write(table, f"commit {harm.clustering.instant}", f"commit {ours.time}")
     if harm is not None:
         raise ForeignWrite(

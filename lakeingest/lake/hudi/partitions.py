@@ -139,7 +139,7 @@ def by_partition(rows: pa.Table, fields: Sequence[PartitionField]) -> dict[str, 
 def partition_texts(rows: pa.Table, fields: Sequence[PartitionField]) -> pa.Array:
     """The partition of each row: the texts of all fields, joined by a point; a long one is cut, with a digest."""
     texts = [_texts(rows[field.column].combine_chunks(), field) for field in fields]
-    joined = texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, ".")  # "." joins
+    joined = texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, ".")  # "." is the separator
     encoded = joined.dictionary_encode()
     cut = pa.array([_cut(text) for text in encoded.dictionary.to_pylist()], pa.string())
     return cut.take(encoded.indices)

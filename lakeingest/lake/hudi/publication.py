@@ -213,7 +213,7 @@ class Publication:
     @property
     def _all_properties(self) -> dict[str, str]:
         """The properties of the commit: `properties`, the properties of each publish, and the owner of the copy."""
-        # marks({}): no owner is known, so the property is never left out
+        # {}: whatever the owner is, the result has our property
         owner_mark = {} if self.folder.ownership is None else self.folder.ownership.marks({})
         return publish_properties(
             self.table, self.commits[-1], self.published, self._buckets, {**self.properties, **owner_mark}

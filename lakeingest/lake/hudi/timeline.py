@@ -39,7 +39,8 @@ _WRITES = {"commit", "deltacommit", "replacecommit"}
 class Instant:
     """A completed write of the timeline. `time` is the time when the write began, in UTC: Hudi's name for the write.
 
-    `read_at` is the time as of which readers read its rows: `time`, or the time of a later clustering by others.
+    `read_at` is the time as of which readers read the rows of this write: `time`, or the time of a later clustering by
+    others.
     """
 
     time: str
