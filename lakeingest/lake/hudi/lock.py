@@ -66,6 +66,7 @@ def _lock_of_this_process(path: Path) -> tuple[Any, Callable[[], bool]]:
     file = path.open("ab")
 
     def try_lock() -> bool:
+        """Take the lock if no other process holds it. Returns whether this process has it now."""
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

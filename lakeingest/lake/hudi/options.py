@@ -32,7 +32,7 @@ OPTIONS = {
 
 
 def buckets_for(size: int, partitions: int = 1) -> str:
-    """The number of buckets of a new table, which never changes. `size` is the size of the staged files in bytes.
+    """The number of buckets of a new table, as a text. It never changes. `size`: how many bytes the staged files have.
 
     In a table with several `partitions`, the result is the number of buckets in each partition. All partitions together
     have about as many files as a table without partitions.

@@ -1,8 +1,8 @@
 """Points of Hudi tables: a savepoint keeps the files of a commit, also from the cleaner of others.
 
 Hudi archives no commit after the oldest savepoint (`hoodie.archive.beyond.savepoint` is false). That must stay so: if
-Hudi archived commits between a savepoint and the newest commit, readers would take their files for those of incomplete
-commits, and miss rows. So the timeline and the folder grow while a point is kept.
+Hudi archived commits between a savepoint and the newest commit, readers would take the files of these commits for
+files of incomplete commits, and miss rows. So the timeline and the folder grow while a point is kept.
 
 Hudi knows one savepoint for a commit. If several points have the same commit, they share the savepoint: its
 comment has their names. Source: Hudi's technical specification for version 9 of a table, "Timeline", and its Avro

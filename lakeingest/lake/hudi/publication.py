@@ -186,11 +186,12 @@ class Publication:
 
     @property
     def _retained(self) -> int:
+        """The number of commits that Hudi retains in the timeline."""
         return commits_to_retain(self.folder.current, self.history)
 
     @property
     def _buckets(self) -> str:
-        """The number of buckets. A published table keeps its number; a new table gets one for the size of its rows."""
+        """The number of buckets, as a text. A published table keeps its number; a new table gets one by its size."""
         if self.published is not None:
             return str(self.published.buckets)
         rows, _ = self._rows_and_merges

@@ -48,6 +48,7 @@ def with_partition_column(rows: "DataFrame", fields: Sequence[PartitionField]) -
         return rows
 
     def add_column(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of each batch with the column PARTITION."""
         for batch in batches:
             yield from with_partitions(pa.Table.from_batches([batch]), fields).to_batches()
 

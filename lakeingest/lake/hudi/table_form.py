@@ -66,7 +66,7 @@ def has_known_form(folder: File) -> bool:
     """Whether the table has the properties that lakeingest gives a table. Properties of indexes are not looked at."""
     properties = _properties(folder)
     return all(properties.get(name) == value for name, value in _REQUIRED.items()) and (
-        properties.get(_PARTITION_FIELDS) in {"", PARTITION}
+        properties.get(_PARTITION_FIELDS) in {"", PARTITION}  # '': no partitions
     )
 
 
