@@ -81,14 +81,14 @@ class AllRows:
         """
         if spark is None and files.total(chain(self.rows, *self.merges)) > MOST_BYTES:
             return False
-        staged = pa.unify_schemas([_columns(file) for file in self.rows])
+        staged_columns = pa.unify_schemas([_columns(file) for file in self.rows])
         if self.published is not None:
             roll_back(self.folder)  # first, because `record_key_of` raises Unfit if a write is incomplete
         try:
             # Step 1: find out the record key, the file groups and the columns of the files
-            record_key, groups = self._record_key(staged), self._groups()
+            record_key, groups = self._record_key(staged_columns), self._groups()
             has_own_key = RECORD_KEY in record_key  # a column that the files of staging do not have
-            columns = staged.append(pa.field(RECORD_KEY, pa.string())) if has_own_key else staged
+            columns = staged_columns.append(pa.field(RECORD_KEY, pa.string())) if has_own_key else staged_columns
             columns = columns.append(pa.field(PARTITION, pa.string())) if self.fields else columns
             schema = pa.schema([*(pa.field(name, pa.string()) for name in META), *columns])
             # Step 2: write the files
@@ -97,7 +97,7 @@ class AllRows:
             commit = Commit.begin(self.folder)
             writer = BucketWriter(commit, groups, self.buckets, schema, self.key, record_key, self.fields)
             if spark is None:
-                written = self._write(writer, staged)
+                written = self._write(writer, staged_columns)
             else:
                 written = write_in_tasks(
                     spark,

@@ -33,7 +33,8 @@ def _partition_options(divided: bool) -> dict[str, str]:  # noqa: FBT001 - one f
     # without partitions, the tool wants another class than the one in the table's own properties
     extractor = extractor_of(divided=True) if divided else "NonPartitionedExtractor"
     options = {f"{_SYNC}partition_extractor_class": f"org.apache.hudi.hive.{extractor}"}
-    return options | ({f"{_SYNC}partition_fields": PARTITION} if divided else {})
+    fields = {f"{_SYNC}partition_fields": PARTITION} if divided else {}
+    return options | fields
 
 
 class Metastore:

@@ -67,7 +67,7 @@ def groups_within(opened: "pq.ParquetFile", name: str, bounds: Bounds | None) ->
     lower, upper = bounds or (None, None)
 
     def may_have(number: int) -> bool:
-        """Whether the row group may have such values; also True if its statistics are missing, or no numbers."""
+        """Whether the row group may have such values; also True without statistics of integers or decimals."""
         group = opened.metadata.row_group(number)
         columns = (group.column(index) for index in range(group.num_columns))
         known = next((column.statistics for column in columns if column.path_in_schema == name), None)
