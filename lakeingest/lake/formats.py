@@ -61,7 +61,7 @@ def finding_of(config: Config, target: Target) -> Finding | None:
 def known_copies_of(config: Config) -> KnownCopies | None:
     """The copies that the state folder knows; None if the format has no catalog that answers for all tables at once.
 
-    None, too, for shards: a look at a shard also looks at the table that readers query, of which there are no notes.
+    None, too, for shards: a look at a shard also looks at the table that readers query, and this table has no notes.
     """
     if config.target.format != "iceberg" or config.target.is_shared:
         return None

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 512 << 20  # if the files of staging are larger in total, tasks of Spark write the table
 # About so many bytes of the files of staging are rows of one pass. A thread of this process has the rows of a pass in
-# memory several times. Each pass of Spark's tasks is a partition, of which there must not be too many
+# memory several times. With Spark, each pass is one of Spark's partitions, and these must not be too many
 _PASS_BYTES, _PASS_BYTES_OF_TASKS = 8 << 20, 32 << 20
 
 

@@ -78,7 +78,7 @@ def write_in_tasks(
             yield error.with_traceback(None)
 
     tasks = spark.sparkContext.parallelize(range(changes_task + 1), changes_task + 1).flatMap(divide)
-    # an integer is its own hash, so Spark puts the parts of the pass n into the partition n
+    # an integer is its own hash, so Spark puts the parts of the pass n into its partition n
     return _values_of(tasks.partitionBy(len(passes)).mapPartitionsWithIndex(write_pass).collect())
 
 

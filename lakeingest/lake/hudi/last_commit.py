@@ -47,7 +47,7 @@ def our_last_commit(table: TableId, folder: File, *, building: bool = False) -> 
 def assert_harmless(
     table: TableId, folder: File, ours: Instant, clusterings: Sequence[File], *, anew: bool = False
 ) -> Instant:
-    """`ours`, our last commit, with the time as of which readers read it.
+    """`ours`, our last commit, with the time as of which readers read the table.
 
     Raises ForeignWrite if a clustering may have changed rows. `clusterings` are those of the timeline. A clustering
     before our last commit counts, too: someone may have completed it while we wrote our commit. `anew`: look again at
