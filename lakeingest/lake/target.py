@@ -104,7 +104,7 @@ class Writer(Protocol):
         """Write the rows to new files. Returns what `commit_wave` needs to add these files."""
 
 
-Bounds = tuple[Any, Any]  # the least and the greatest value of a column in Arrow's order; None in place of either: no bound
+Bounds = tuple[Any, Any]  # the least and the greatest value of a column in Arrow's order; either can be None: no bound
 
 
 class Merger(Protocol):
