@@ -1,7 +1,7 @@
 """The port for audits, which each lake format implements: what a commit holds is read back before readers see it.
 
-Nothing here is taken from what writers have returned. Only the commit itself says which files it has, and how many rows
-are in each.
+The commit says which files it has, and how many rows are in each; everything else is read from the files. On Hudi the
+commit is made after the audit, so the audit takes these names and numbers from the list that will become the commit.
 """
 
 from collections.abc import Callable, Sequence

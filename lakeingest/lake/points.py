@@ -15,8 +15,8 @@ class Points(Protocol):
     def keep(self, table: TableId, version: int, name: str) -> KeptVersion:
         """Keep a published version under this name, until `release`.
 
-        Raises StaleWriter if the version cannot be read any more, and UsageError if the table has another version under
-        this name.
+        Raises StaleWriter if the version cannot be read any more, and UsageError if the name of a tag or branch is taken.
+        Savepoints of Hudi have no name of their own, so no name is taken there.
         """
 
     def release(self, table: TableId, kept: KeptVersion, name: str) -> None:
