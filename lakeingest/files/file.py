@@ -320,12 +320,15 @@ def written(file: File) -> Iterator[Path]:
         draft.drop()  # after `finish`, nothing is left to drop
 
 
-def parquet(file: File) -> "pq.ParquetFile":
-    """Open a data file, which the caller closes. Raises FileNotFoundError if it does not exist."""
+def parquet(file: File, numbered: Sequence[str] = ()) -> "pq.ParquetFile":
+    """Open a data file, which the caller closes. Raises FileNotFoundError if it does not exist.
+
+    The columns `numbered` are read as numbers of their values, with a dictionary of these.
+    """
     import pyarrow.parquet as pq  # here, so that commands that only show a text start fast
 
     is_small = isinstance(file, Local) and file.size() < THREADS_BYTES
-    return pq.ParquetFile(file.source(), pre_buffer=not is_small)
+    return pq.ParquetFile(file.source(), read_dictionary=list(numbered), pre_buffer=not is_small)
 
 
 def is_large(parquet: "pq.ParquetFile") -> bool:

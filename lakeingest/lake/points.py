@@ -15,7 +15,7 @@ class Points(Protocol):
     def keep(self, table: TableId, version: int, name: str) -> KeptVersion:
         """Keep a published version under this name, until `release`.
 
-        Raises StaleWriter if the version cannot be read any more, and UsageError if the name of a tag or branch is taken.
+        Raises StaleWriter if the version cannot be read any more, and UsageError if another tag or branch has the name.
         Savepoints of Hudi have no name of their own, so no name is taken there.
         """
 

@@ -22,10 +22,10 @@ from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.held import Auditing, unaudited
 from lakeingest.lake.hudi.avro_schema import avro_schema
-from lakeingest.lake.hudi.base_files import META, FileGroup, Place, WrittenFile, groups_of
+from lakeingest.lake.hudi.base_files import RECORD, FileGroup, Place, WrittenFile, groups_of, meta_fields
 from lakeingest.lake.hudi.bucket_tasks import write_in_tasks
 from lakeingest.lake.hudi.bucket_writer import BucketWriter
-from lakeingest.lake.hudi.by_bucket import bucket_numbers, rows_by_number
+from lakeingest.lake.hudi.buckets import buckets_of
 from lakeingest.lake.hudi.commit import SCHEMA, Commit, roll_back
 from lakeingest.lake.hudi.file_groups import data_files, visible_files
 from lakeingest.lake.hudi.held import BucketKeys, held_by
@@ -33,7 +33,7 @@ from lakeingest.lake.hudi.options import RECORD_KEY_COLUMNS
 from lakeingest.lake.hudi.partitions import PARTITION
 from lakeingest.lake.hudi.pass_files import pass_files
 from lakeingest.lake.hudi.record_key import RECORD_KEY
-from lakeingest.lake.hudi.record_texts import record_key_for
+from lakeingest.lake.hudi.record_texts import record_key_for, record_texts
 from lakeingest.lake.hudi.table_form import Unfit, make_table, record_key_of
 from lakeingest.lake.hudi.timeline import PREFIX, Instant
 from lakeingest.lake.refusals import stale
@@ -46,6 +46,9 @@ MOST_BYTES = 512 << 20  # if the files of staging are larger in total, tasks of 
 # About so many bytes of the files of staging are rows of one pass. A thread of this process has the rows of a pass in
 # memory several times. With Spark, each pass is one of Spark's partitions, and these must not be too many
 _PASS_BYTES, _PASS_BYTES_OF_TASKS = 8 << 20, 32 << 20
+# If the files of staging are larger in total, the rows of passes are compressed on the disk of this machine. Without
+# compression, which would take a tenth of the publish, they have about four times as many bytes
+_PLAIN_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class AllRows:
             has_own_key = RECORD_KEY in record_key  # a column that the files of staging do not have
             columns = staged_columns.append(pa.field(RECORD_KEY, pa.string())) if has_own_key else staged_columns
             columns = columns.append(pa.field(PARTITION, pa.string())) if self.fields else columns
-            schema = pa.schema([*(pa.field(name, pa.string()) for name in META), *columns])
+            schema = pa.schema([*meta_fields(), *columns])
             # Step 2: write the files
             if self.published is None:
                 make_table(self.folder, self.table.name, record_key, divided=bool(self.fields))
@@ -154,18 +157,21 @@ class AllRows:
         changes_by_bucket = {} if changes is None else writer.rows_by_bucket(changes)
         passes = self._passes(_PASS_BYTES)
 
-        def divide(file: File) -> None:
-            """Append the rows of a file of staging to the files of their passes."""
+        def divide(numbered: tuple[int, File]) -> None:
+            """Write the rows of a file of staging in the order of their buckets."""
+            number, file = numbered
             rows = read_rows(file)
-            buckets = bucket_numbers(rows, self.key, writer.record_key, self.buckets)
-            divided.append(rows_by_number(rows, buckets // len(passes[0])))  # all passes but the last have this length
+            texts = record_texts(rows, self.key, writer.record_key)
+            divided.add(number, rows.append_column(RECORD, texts.keys), buckets_of(texts.parts, self.buckets))
 
         def write_pass(number: int) -> list[WrittenFile]:
             """Write the files of the pass with this number."""
-            return writer.write(passes[number], divided.rows(number), changes_by_bucket)
+            return writer.write(passes[number], divided.rows_by_bucket(number), changes_by_bucket)
 
-        with pass_files(staged) as divided, ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(divide, self.rows))
+        columns = staged.append(pa.field(RECORD, pa.string()))
+        are_many = files.total(self.rows) > _PLAIN_BYTES
+        with pass_files(columns, passes, are_many=are_many) as divided, ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(divide, enumerate(self.rows)))
             return [file for written in pool.map(write_pass, range(len(passes))) for file in written]
 
     def _passes(self, size: int) -> list[range]:

@@ -25,6 +25,9 @@ from lakeingest.lake.hudi.table_form import Unfit, make_partition
 RECORD, FILE_NAME = "_hoodie_record_key", "_hoodie_file_name"
 _PARTITION_PATH = "_hoodie_partition_path"
 META = ("_hoodie_commit_time", "_hoodie_commit_seqno", RECORD, _PARTITION_PATH, FILE_NAME)
+# columns of META with one value, or with few: Arrow keeps them as numbers, so that no text is copied for each row
+_FEW_VALUES = ("_hoodie_commit_time", _PARTITION_PATH, FILE_NAME)
+_NUMBERED = pa.dictionary(pa.int32(), pa.string())
 _BUCKET_DIGITS = 8
 _GROUPS = uuid.UUID("6c1d4e0a-0b1c-5f7e-9a43-52f0f3a1d9b7")  # the namespace of the UUIDs in names of groups
 Place = tuple[str, int]  # a partition, and a bucket in it
@@ -100,8 +103,9 @@ class Contents:
     @classmethod
     def of(cls, file: File) -> Self:
         """Read a data file of the table."""
-        with files.parquet(file) as opened:
-            return cls(opened.read(), opened.metadata.metadata or {})
+        with files.parquet(file, _FEW_VALUES) as opened:
+            # several files are read at a time, so threads within each of them only wait for one another
+            return cls(opened.read(use_threads=False), opened.metadata.metadata or {})
 
     def without_rows(self) -> "Contents":
         """The same columns and footer without rows, as `write_next_file` needs them for a group without files."""
@@ -172,9 +176,13 @@ def write_next_file(
         updated = pc.sum(is_update).as_py() or 0  # the sum is None if there are no new rows
     # Hudi's token has the numbers of a task, of its stage and of its attempt
     name = f"{group.name}_{group.bucket}-0-0_{commit.instant}.parquet"
-    rows = pa.concat_tables([unchanged, new_rows])
+    rows = pa.concat_tables([unchanged, new_rows]).unify_dictionaries()
     name_column = rows.schema.get_field_index(FILE_NAME)  # in each row, Hudi stores the name of its file
-    rows = rows.set_column(name_column, rows.schema.field(name_column), pa.repeat(name, len(rows)))
+    rows = rows.set_column(
+        name_column,
+        rows.schema.field(name_column),
+        _repeated(name, len(rows)).cast(rows.schema.field(name_column).type),
+    )
     relative_path = f"{group.partition}/{name}" if group.partition else name
     if group.partition and group.newest is None:
         make_partition(commit.folder, group.partition, commit.instant)
@@ -209,8 +217,8 @@ def rows_for_file(rows: pa.Table, instant: str, place: Place, schema: pa.Schema,
     partition, bucket = place
     sequence = pc.binary_join_element_wise(f"{instant}_{bucket}_", numbers, "")  # '' is the separator
     columns = dict(zip(rows.column_names, rows.columns, strict=True))
-    columns |= {"_hoodie_commit_time": pa.repeat(instant, len(rows)), "_hoodie_commit_seqno": sequence}
-    columns |= {_PARTITION_PATH: pa.repeat(partition, len(rows)), FILE_NAME: pa.repeat("", len(rows))}
+    columns |= {"_hoodie_commit_time": _repeated(instant, len(rows)), "_hoodie_commit_seqno": sequence}
+    columns |= {_PARTITION_PATH: _repeated(partition, len(rows)), FILE_NAME: _repeated("", len(rows))}
     if partition:
         columns[PARTITION] = columns[_PARTITION_PATH]
     if RECORD_KEY in schema.names:
@@ -223,6 +231,16 @@ def rows_for_file(rows: pa.Table, instant: str, place: Place, schema: pa.Schema,
         return pa.table(values, schema.names).cast(schema)
     except pa.ArrowInvalid as error:
         raise Unfit from error
+
+
+def meta_fields() -> list[pa.Field]:
+    """The fields of Hudi's own columns, as `Contents` has them."""
+    return [pa.field(name, _NUMBERED if name in _FEW_VALUES else pa.string()) for name in META]
+
+
+def _repeated(text: str, count: int) -> pa.DictionaryArray:
+    """A column with this text in each row."""
+    return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), pa.array([text], pa.string()))
 
 
 def _footer(previous: Mapping[bytes, bytes], keys: pa.ChunkedArray) -> dict[bytes, bytes]:

@@ -70,9 +70,11 @@ def write_in_tasks(
             changes = tables.pop(changes_task, None)
             changes_by_bucket = {} if changes is None else writer.rows_by_bucket(changes)
             ordered = [tables[number] for number in sorted(tables)]  # Spark delivers the parts in any order
-            pass_rows = pa.concat_tables(ordered, promote_options="default") if ordered else None
+            rows_by_bucket = (
+                writer.rows_by_bucket(pa.concat_tables(ordered, promote_options="default")) if ordered else {}
+            )
             with storage_errors(str(writer.commit.folder)):
-                written = writer.write(passes[pass_number], pass_rows, changes_by_bucket)
+                written = writer.write(passes[pass_number], rows_by_bucket, changes_by_bucket)
             yield from written
         except (Unfit, LakeIngestError) as error:
             yield error.with_traceback(None)

@@ -42,14 +42,13 @@ class BucketWriter:
     fields: tuple[PartitionField, ...] = ()
 
     def write(
-        self, buckets: range, rows: pa.Table | None, changes_by_bucket: Mapping[int, pa.Table]
+        self, buckets: range, rows_of_buckets: Mapping[int, pa.Table], changes_by_bucket: Mapping[int, pa.Table]
     ) -> list[WrittenFile]:
-        """Write the files of a range of buckets: the `rows`, which are of these buckets, with the changes applied.
+        """Write the files of a range of buckets: the rows of each bucket that has any, with the changes applied.
 
-        `rows` is None if these buckets have no rows. A repeated call writes files with the same names and rows. Raises
-        Unfit as `write_next_file`.
+        The rows and changes are as `rows_by_bucket` returns them. A repeated call writes files with the same names and
+        rows. Raises Unfit as `write_next_file`.
         """
-        rows_of_buckets = {} if rows is None else self.rows_by_bucket(rows)
         written = []
         for bucket in buckets:
             for group, rows_of_group, changes in self._parts(

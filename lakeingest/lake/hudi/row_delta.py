@@ -80,7 +80,7 @@ class RowDelta:
             changes = last_changes(self.merges, self.key)
             if changes is None or not groups:  # nothing to merge, or no file from which new files can get their columns
                 return False
-            changes_by_bucket = rows_by_bucket(changes, self.key, record_key, self.buckets)
+            changes_by_bucket = rows_by_bucket(changes, self.key, record_key, self.buckets, os.cpu_count() or 1)
             changed = list(self._changed_groups(groups, changes_by_bucket))
             _assert_at_most(MOST_BYTES, [one.group.newest for one in changed if one.group.newest is not None])
             # Step 2: write the next file of each of these groups

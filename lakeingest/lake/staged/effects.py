@@ -38,7 +38,7 @@ def effects_of(
     keys_by_file = (read_rows(file, key).cast(key_schema) for file in rows)  # each file is read when it is needed
     for keys in _in_larger_tables(keys_by_file, len(numbered)):
         numbers = _rows_with_changes(keys, numbered, key)[_NUMBER].to_numpy()
-        is_twice_here = len(np.unique(numbers)) < len(numbers)
+        is_twice_here = bool((np.bincount(numbers) > 1).any())
         if is_twice_here or is_present[numbers].any():  # or an earlier table has the same key
             raise StateUnreadable(
                 f"{changes[0]} has the change of a key that is there twice; drop the table to copy it again"
