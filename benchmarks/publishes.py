@@ -1,18 +1,21 @@
 """Measure reads of a copy after many publishes: `python -m benchmarks.publishes`; `--help` lists the options.
 
 There is no server: each publish merges updates of random keys into an Iceberg table in a temporary folder, by the
-product's own code. Then all rows are read, beside a fresh copy of the same rows, and again after `maintain`. Seconds
-of publishes are those of the processor. PyIceberg reads, and DuckDB where it can be imported: with the packages
-`duckdb`, `duckdb-extension-avro` and `duckdb-extension-iceberg`, all of one version.
+product's own code. Then all rows are read, beside a fresh copy of the same rows, and again after `maintain`. All
+seconds are those of the processor. PyIceberg reads, and DuckDB where it can be imported: with the packages
+`duckdb`, `duckdb-extension-avro` and `duckdb-extension-iceberg`, all of one version. With `--spark`, Spark reads, too.
 """
 
 import argparse
 import gc
 import importlib
 import importlib.util
+import os
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +33,21 @@ from lakeingest.lake.formats import open_target
 from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
 from lakeingest.lake.target import Staged, Target
 from lakeingest.rows import table_schema
+from lakeingest.spark.session import open_session
 
-READS = 9  # of which the best counts
+READS = 7  # of which the median counts
+WARMING = 20  # so many reads come before, until Java has compiled what it runs
 _COLUMNS = COLUMNS[:8]
 _TABLE = TableId("benchmark", "published")
-Read = Callable[[Table], pa.Table]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """`read` gives all rows of a table. `scan` reads them, too, and may give them to nobody. `cpu`: seconds so far."""
+
+    read: Callable[[Table], pa.Table]
+    scan: Callable[[Table], object]
+    cpu: Callable[[], float] = time.process_time
 
 
 def definition(table: TableId) -> TableSchema:
@@ -69,20 +82,58 @@ def published(target: Target, staged: Staged, schema: TableSchema, changes: pa.T
     return target.publish(staged, schema, {})
 
 
-def readers() -> Mapping[str, Read]:
+def pyiceberg_reader() -> Reader:
+    """PyIceberg."""
+
+    def read(table: Table) -> pa.Table:
+        return table.scan().to_arrow()
+
+    return Reader(read, read)
+
+
+def duckdb_reader() -> Reader:
+    """DuckDB."""
+    duckdb: Any = importlib.import_module("duckdb")  # not a package of ours
+    connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+    for name in ("avro", "iceberg"):
+        [folder] = importlib.util.find_spec(f"duckdb_extension_{name}").submodule_search_locations  # type: ignore[union-attr, misc]
+        connection.execute(f"LOAD '{folder}/extensions/v{duckdb.__version__}/{name}.duckdb_extension'")
+
+    def read(table: Table) -> pa.Table:
+        return connection.execute(f"SELECT * FROM iceberg_scan('{table.metadata_location}')").to_arrow_table()
+
+    return Reader(read, read)
+
+
+def spark_reader(config: Config) -> Reader:
+    """Spark, which drops the rows of a scan. Its seconds are those of its Java, and of what starts it."""
+    session = open_session(config)
+    gateway: Any = session.sparkContext._gateway  # noqa: SLF001 - nothing else names the process
+
+    def frame(table: Table) -> Any:
+        return session.read.format("iceberg").load(table.metadata_location)
+
+    def read(table: Table) -> pa.Table:
+        return pa.Table.from_batches(frame(table)._collect_as_arrow())  # noqa: SLF001
+
+    def scan(table: Table) -> None:
+        frame(table).write.format("noop").mode("overwrite").save()
+
+    def cpu() -> float:
+        stat = Path(f"/proc/{gateway.proc.pid}/stat").read_text()
+        user, system = stat.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+    return Reader(read, scan, cpu)
+
+
+def readers(config: Config, *, with_spark: bool) -> Mapping[str, Reader]:
     """What reads whole tables, by name."""
-    found: dict[str, Read] = {"PyIceberg": lambda table: table.scan().to_arrow()}
+    found = {"PyIceberg": pyiceberg_reader()}
     if importlib.util.find_spec("duckdb_extension_iceberg") is not None:
-        duckdb: Any = importlib.import_module("duckdb")  # not a package of ours
-        connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
-        for name in ("avro", "iceberg"):
-            [folder] = importlib.util.find_spec(f"duckdb_extension_{name}").submodule_search_locations  # type: ignore[union-attr, misc]
-            connection.execute(f"LOAD '{folder}/extensions/v{duckdb.__version__}/{name}.duckdb_extension'")
-
-        def read(table: Table) -> pa.Table:
-            return connection.execute(f"SELECT * FROM iceberg_scan('{table.metadata_location}')").to_arrow_table()
-
-        found["DuckDB"] = read
+        found["DuckDB"] = duckdb_reader()
+    if with_spark:
+        found["Spark"] = spark_reader(config)
     return found
 
 
@@ -93,28 +144,31 @@ def seconds_of(work: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-def best_of(read: Read, tables: Sequence[Table]) -> list[float]:
-    """For each table, the fewest seconds of `READS` reads. The tables are read in turns."""
-    gc.collect()
+def medians_of(reader: Reader, tables: Sequence[Table]) -> list[float]:
+    """For each table, the median of the CPU seconds of `READS` scans. The tables are read in turns."""
+    for _ in range(WARMING if reader.cpu is not time.process_time else 1):
+        for table in tables:
+            reader.scan(table)
     took: list[list[float]] = []
     for _ in range(READS):
         took.append([])
         for table in tables:
-            began = time.perf_counter()
-            read(table)
-            took[-1].append(time.perf_counter() - began)
-    return [min(seconds) for seconds in zip(*took, strict=True)]
+            gc.collect()
+            began = reader.cpu()
+            reader.scan(table)
+            took[-1].append(reader.cpu() - began)
+    return [statistics.median(seconds) for seconds in zip(*took, strict=True)]
 
 
 class Measuring:
     """A copy that is changed, and what it is like beside a fresh one."""
 
-    def __init__(self, config: Config, rows: int, chunk_rows: int) -> None:
+    def __init__(self, config: Config, rows: int, chunk_rows: int, *, with_spark: bool = False) -> None:
         self.config, self.chunk_rows = config, chunk_rows
         self.target, self.schema = open_target(config), definition(_TABLE)
         self.rows = rows_of(self.schema, rows)
         self.staged = copied(self.target, self.schema, self.rows, chunk_rows)
-        self.readers = readers()
+        self.readers = readers(config, with_spark=with_spark)
         self.fresh = 0  # so many fresh copies
 
     def publish(self, changes: int, chance: np.random.Generator) -> float:
@@ -152,16 +206,16 @@ class Measuring:
         return open_catalog(self.config.target).load_table((table.database, table.name))
 
     def line(self, when: str, cpu: float) -> str:
-        """Files, dead rows, and the best read of each reader with its ratio to that of a fresh copy."""
+        """Files, dead rows, and the scans of each reader with their ratio to those of a fresh copy."""
         table = self.table()
         summary = table.current_snapshot().summary  # type: ignore[union-attr]
         assert summary is not None  # noqa: S101 - each commit of ours has one
-        for name, read in self.readers.items():
-            found = read(table).sort_by("id")
+        for name, reader in self.readers.items():
+            found = reader.read(table).sort_by("id")
             if not found.cast(self.rows.schema).equals(self.rows.combine_chunks()):
                 raise AssertionError(f"{name} reads other rows than were published")
         fresh = self.table(self.copy_again())
-        reads = [best_of(read, (table, fresh)) for read in self.readers.values()]
+        reads = [medians_of(reader, (table, fresh)) for reader in self.readers.values()]
         shown = " | ".join(f"{took * 1e3:.0f} ms, {took / beside:.2f} times" for took, beside in reads)
         counts = " | ".join(
             f"{int(summary.additional_properties.get(name, 0)):,}"
@@ -179,7 +233,7 @@ def measure(options: argparse.Namespace, place: Path) -> Iterator[str]:
         "tables": {"include": ["benchmark.*"]},
         "target": {"properties": properties},
     }
-    measuring = Measuring(parse_config(doc, place, {}), options.rows, options.chunk_rows)
+    measuring = Measuring(parse_config(doc, place, {}), options.rows, options.chunk_rows, with_spark=options.spark)
     names = " | ".join(f"{name}, beside a fresh copy" for name in measuring.readers)
     yield f"| after | CPU seconds | files of rows | files of deletes, or vectors | dead rows | {names} |"
     yield "|---" * (5 + len(measuring.readers)) + "|"
@@ -203,6 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--publishes", type=int, default=350, help="(default: %(default)s)")
     add("--changes", type=int, default=100, help="of each publish (default: %(default)s)")
     add("--every", type=int, help="read after so many publishes, too (default: after the last one)")
+    add("--spark", action="store_true", help="read by Spark, too")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="publishes-") as folder:
         for line in measure(options, Path(folder)):

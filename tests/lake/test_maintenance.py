@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from lakeingest.config import CATALOG
 from lakeingest.core.copies import progress_form
 from lakeingest.errors import MainMoved, StaleWriter
-from lakeingest.lake.iceberg.merges import compaction as tidying
+from lakeingest.lake.iceberg.merges import compaction, folding
 from lakeingest.lake.iceberg.tables.history import last_published
 from lakeingest.lake.marks import PROGRESS
 from lakeingest.lake.target import Staged
@@ -124,8 +124,8 @@ def test_rounds_beside_maintenance_are_exact(
     lake: Lake, raw: Raw, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """With files of more than a hundred rows as the large ones."""
-    monkeypatch.setattr(tidying, "SMALL_ROWS", 100)
-    monkeypatch.setattr(tidying, "FILES", 3)
+    monkeypatch.setattr(folding, "SMALL_ROWS", 100)
+    monkeypatch.setattr(compaction, "FILES", 3)
     source = Source(random.Random(seed), dict.fromkeys(range(300), "first"))
     staged = lake.copied(*source.rows.items())
     lake.publish(lake.open().mark(staged, lake.leveled(staged, source.pos)))

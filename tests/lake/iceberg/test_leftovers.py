@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG
 from lakeingest.files.local import Local
-from lakeingest.lake.iceberg.merges import compaction
+from lakeingest.lake.iceberg.merges import compaction, folding
 from lakeingest.lake.iceberg.tables.leftovers import path_of
 from lakeingest.lake.iceberg.target import IcebergTarget
 from tests.lake.steps import Lake, Raw
@@ -128,8 +128,9 @@ def test_spark_reads_what_others_files_became(lake: Lake, raw: Raw, spark: Spark
 @pytest.mark.long("takes seconds")
 def test_files_are_put_together_many_rows_at_a_time(lake: Lake, raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
     """No more rows are held at once than a commit would; large files with many dead rows are written anew, too."""
-    monkeypatch.setattr(compaction, "ROWS_AT_ONCE", 10)
-    monkeypatch.setattr(compaction, "SMALL_ROWS", 8)
+    monkeypatch.setattr(compaction, "FILES", 100)  # merges combine none
+    monkeypatch.setattr(folding, "ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(folding, "SMALL_ROWS", 8)
     lake.published(*((key, "a") for key in range(20)))
     for key in range(12):
         lake.publish(lake.merge(lake.loaded(), (100 + key, "b", False), (key, None, True), pos=30 + key))

@@ -21,8 +21,9 @@ from lakeingest.config import CATALOG, Config
 from lakeingest.core.copies import progress_form
 from lakeingest.core.tables.schema import Column, Kind
 from lakeingest.errors import NotOurTable, StaleWriter, StateUnreadable, UnsupportedTable
-from lakeingest.lake.iceberg.merges import compaction
-from lakeingest.lake.iceberg.merges.compaction import FILES, SMALL_ROWS
+from lakeingest.lake.iceberg.merges import folding
+from lakeingest.lake.iceberg.merges.compaction import FILES
+from lakeingest.lake.iceberg.merges.folding import SMALL_ROWS
 from lakeingest.lake.iceberg.tables.history import STAGING
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.marks import BUILDING, OWNER
@@ -336,8 +337,8 @@ def test_a_file_with_mostly_deleted_rows_is_rewritten(lake: Lake, raw: Raw) -> N
 
 def test_a_file_without_a_living_row_leaves_at_once(lake: Lake, raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many rows it has: nothing of it is written again. A long backlog replaces all rows of a table often."""
-    monkeypatch.setattr(compaction, "SMALL_ROWS", 5)
-    monkeypatch.setattr(compaction, "ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(folding, "SMALL_ROWS", 5)
+    monkeypatch.setattr(folding, "ROWS_AT_ONCE", 10)
     numbers = range(40)
     staged = lake.copied(*((number, "x") for number in numbers))
     for merge in range(FILES + 2):

@@ -22,7 +22,7 @@ from lakeingest.lake.formats import open_rollbacks, open_target
 from lakeingest.lake.iceberg.files.held import IcebergHeld
 from lakeingest.lake.iceberg.files.row_delta import FileChanges
 from lakeingest.lake.iceberg.files.vectors import write_vectors
-from lakeingest.lake.iceberg.merges import compaction, vector_compaction
+from lakeingest.lake.iceberg.merges import compaction, folding, vector_compaction
 from lakeingest.lake.iceberg.storage.entry_fields import referenced_path
 from lakeingest.lake.iceberg.tables import expiry
 from lakeingest.lake.iceberg.tables.history import MAIN, STAGING, tip
@@ -127,7 +127,7 @@ def test_updates_everywhere_leave_one_vector_for_each_file(
     make: Make, opened: Callable[[Lake], Table], monkeypatch: pytest.MonkeyPatch, publishes: int
 ) -> None:
     """Small ones, each of which touches most files: Spark, PyIceberg and DuckDB read what a dictionary says."""
-    monkeypatch.setattr(compaction, "SMALL_ROWS", 300)
+    monkeypatch.setattr(folding, "SMALL_ROWS", 300)
     lake, chance = make(), random.Random(publishes)
     rows = dict.fromkeys(range(4_000), "a")
     staged = lake.created()
@@ -154,8 +154,8 @@ def test_random_merges_and_compactions_leave_the_rows_of_a_dictionary(
     """Small limits, so that files are combined, split and rewritten all the time; also in partitions."""
     chance = random.Random(seed)
     monkeypatch.setattr(compaction, "FILES", 3)
-    monkeypatch.setattr(compaction, "SMALL_ROWS", 20)
-    monkeypatch.setattr(compaction, "ROWS_AT_ONCE", 60)
+    monkeypatch.setattr(folding, "SMALL_ROWS", 20)
+    monkeypatch.setattr(folding, "ROWS_AT_ONCE", 60)
     lake = make("3", *(["bucket(2, id)"] if seed == 2 else []))
     rows = dict.fromkeys(range(0, 120, 2), "a")
     lake.published(*rows.items())

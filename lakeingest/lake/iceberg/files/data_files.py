@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.conversions import from_bytes
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
@@ -130,6 +131,14 @@ def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
     if least is None or greatest is None:
         return None
     return from_bytes(field.field_type, least), from_bytes(field.field_type, greatest)  # type: ignore[arg-type]
+
+
+def are_within(values: pa.ChunkedArray, bounds: tuple[Any, Any] | None) -> pa.ChunkedArray:
+    """For each value of a column, whether it is within these bounds of it; True for each value if they are unknown."""
+    if bounds is None:
+        return pc.is_valid(values)
+    lower, upper = (pa.scalar(end, values.type) for end in bounds)
+    return pc.and_(pc.greater_equal(values, lower), pc.less_equal(values, upper))
 
 
 def path_bounds(deletes: DataFile) -> tuple[bytes | None, bytes | None]:

@@ -17,18 +17,17 @@ from lakeingest.lake.iceberg.files.data_files import (
     read_deletes,
     read_rows,
     write_deletes,
-    write_rows,
 )
 from lakeingest.lake.iceberg.files.kept_files import manifests_of
 from lakeingest.lake.iceberg.files.live_rows import entries_of, positions_in, without_dangling_deletes
 from lakeingest.lake.iceberg.files.partitions import by_partition
 from lakeingest.lake.iceberg.files.row_delta import FileChanges, split_by_content
+from lakeingest.lake.iceberg.merges import folding
+from lakeingest.lake.iceberg.merges.folding import Group, groups_by_key, write_groups
 from lakeingest.lake.iceberg.storage.metadata import TableFiles
 
 FILES = 8  # so many small data files, or files of deletes, lead to a compaction; in some tables fewer (`many_files`)
-SMALL_ROWS = 50_000  # a data file with fewer rows is small
 DEAD = 0.3  # a merge rewrites a data file if more than this share of its rows is deleted
-ROWS_AT_ONCE = 500_000  # a commit rewrites at most so many rows, so that it does not take seconds longer
 
 
 def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> FileChanges:
@@ -46,7 +45,7 @@ def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> Fil
         return FileChanges(tuple(new))
     files = [entry.data_file for manifest in manifests for entry in manifest.fetch_manifest_entry(loaded.io)]
     new_rows, new_deletes = split_by_content(new)
-    added, rows_left = list(new_rows), ROWS_AT_ONCE
+    added, rows_left = list(new_rows), folding.ROWS_AT_ONCE
     removed: list[DataFile] = []
     new_deletes_of = by_partition(new_deletes)
     for partition, old_files in by_partition(files).items():
@@ -74,24 +73,31 @@ def _compaction_of(
     dead = read_deletes(table, [*deletes, *new_deletes])
     counts = counts_of(dead)
     groups = groups_to_rewrite(rows, small_files(rows, many), counts, most_rows)
-    return _rewritten(table, rows, deletes, groups, dead), sum(rows_to_read(group, counts) for group in groups)
+    changes = _rewritten(table, rows, deletes, [Group(group) for group in groups], dead)
+    return changes, sum(rows_to_read(group, counts) for group in groups)
 
 
 def _rewritten(
     table: TableFiles,
     rows: Sequence[DataFile],
     deletes: Sequence[DataFile],
-    groups: Sequence[Sequence[DataFile]],
+    groups: Sequence[Group],
     dead: Positions,
 ) -> FileChanges:
     """Write the rows of each of these `groups` to new files, and the deletes of all other files in `rows` to one file.
 
     Returns the changes that put the new files in place of the old ones.
     """
-    replaced = [file for group in groups for file in group]
+    replaced = [file for group in groups for file in group.all_files]
     replaced_paths = {file.file_path for file in replaced}
     kept = [file for file in rows if file.file_path not in replaced_paths]
-    added = [file for group in groups for file in _combined(table, group, dead)]
+    names = [field.name for field in table.metadata.schema().fields]
+
+    def living(file: DataFile) -> list[pa.Table]:
+        is_read = has_living_rows(table, file, dead)
+        return [drop_deleted(read_rows(table, file, names), file, dead)] if is_read else []
+
+    added = write_groups(table, groups, living)
     combined = write_deletes(table, positions_in(dead, kept), kept)
     return FileChanges(added=(*added, *combined), removed=(*replaced, *deletes))
 
@@ -99,8 +105,8 @@ def _rewritten(
 def full_compaction(loaded: Table, version: int) -> FileChanges:
     """Combine all small files and all deletes of a snapshot, in each partition. Returns the changes.
 
-    Small files are combined in groups of up to `ROWS_AT_ONCE` rows. Each file with a deleted row is rewritten. If there
-    is nothing to combine, the changes are those of `without_dangling_deletes`.
+    Each file with a deleted row is rewritten: see `groups_by_key`. If there is nothing to combine, the changes are
+    those of `without_dangling_deletes`.
     """
     table = TableFiles.of(loaded)
     added: list[DataFile] = []
@@ -108,7 +114,7 @@ def full_compaction(loaded: Table, version: int) -> FileChanges:
     for present in by_partition(files_of(loaded, version)).values():
         rows, deletes = split_by_content(present)
         dead = read_deletes(table, deletes)
-        groups = all_groups_to_rewrite(rows, counts_of(dead))
+        groups = groups_by_key(table.metadata.schema(), rows, counts_of(dead))
         if groups or len(deletes) > 1:  # one file of deletes cannot be combined
             changes = _rewritten(table, rows, deletes, groups, dead)
             added, removed = [*added, *changes.added], [*removed, *changes.removed]
@@ -133,33 +139,13 @@ def many_files(loaded: Table) -> int:
 
 def small_files(rows: Sequence[DataFile], many: int) -> list[DataFile]:
     """The small ones of these data files, if there are at least `many`; else none, because a few may stay."""
-    small = [file for file in rows if file.record_count < SMALL_ROWS]
+    small = [file for file in rows if file.record_count < folding.SMALL_ROWS]
     return small if len(small) >= many else []
 
 
 def counts_of(dead: Positions) -> Mapping[str, int]:
     """The number of deleted rows of each data file."""
     return {path: len(rows) for path, rows in dead.items()}
-
-
-def all_groups_to_rewrite(files: Sequence[DataFile], dead: Mapping[str, int]) -> list[list[DataFile]]:
-    """The files to rewrite, in groups: small files up to `ROWS_AT_ONCE` rows, or a large file with dead rows.
-
-    A single small file is rewritten only if it has dead rows. `dead` has the number of dead rows of each file.
-    """
-    groups: list[list[DataFile]] = []
-    group_rows = 0
-    for file in files:
-        if file.record_count >= SMALL_ROWS:
-            continue
-        if not groups or group_rows + file.record_count > ROWS_AT_ONCE:
-            groups.append([])
-            group_rows = 0
-        groups[-1].append(file)
-        group_rows += file.record_count
-    of_small = [group for group in groups if len(group) > 1 or dead.get(group[0].file_path)]
-    of_large = [[file] for file in files if file.record_count >= SMALL_ROWS and dead.get(file.file_path)]
-    return of_small + of_large
 
 
 def rows_to_read(files: Sequence[DataFile], dead: Mapping[str, int]) -> int:
@@ -183,7 +169,7 @@ def needs_compaction(manifests: Sequence[ManifestFile], many: int) -> bool:
         row_count = (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
         if manifest.content is ManifestContent.DELETES:
             deletes_count += file_count
-        elif row_count < SMALL_ROWS * file_count:
+        elif row_count < folding.SMALL_ROWS * file_count:
             small_count += file_count
     return small_count >= many or deletes_count >= many
 
@@ -191,7 +177,7 @@ def needs_compaction(manifests: Sequence[ManifestFile], many: int) -> bool:
 def _has_many_files(present: Sequence[DataFile], many: int) -> bool:
     """Whether a partition with these files has `many` small data files, or `many` files of deletes."""
     rows, deletes = split_by_content(present)
-    return sum(file.record_count < SMALL_ROWS for file in rows) >= many or len(deletes) >= many
+    return sum(file.record_count < folding.SMALL_ROWS for file in rows) >= many or len(deletes) >= many
 
 
 def groups_to_rewrite(
@@ -213,11 +199,3 @@ def groups_to_rewrite(
             chosen.append(group)
             remaining_rows -= group_rows
     return chosen
-
-
-def _combined(table: TableFiles, files: Sequence[DataFile], dead: Positions) -> list[DataFile]:
-    """Write the living rows of these files to new files; no file if there are none."""
-    names = [field.name for field in table.metadata.schema().fields]
-    alive = [file for file in files if has_living_rows(table, file, dead)]
-    parts = [drop_deleted(read_rows(table, file, names), file, dead) for file in alive]
-    return write_rows(table, pa.concat_tables(parts)) if parts else []

@@ -19,6 +19,7 @@ from lakeingest.core.tables.change import DELETED
 from lakeingest.errors import StateUnreadable
 from lakeingest.lake.iceberg.files.data_files import (
     Positions,
+    are_within,
     as_integers,
     bounds_of,
     by_path,
@@ -117,12 +118,7 @@ class IcebergMerger:
     def _may_have(self, file: DataFile, changes: pa.Table) -> pa.ChunkedArray:
         """For each change, whether its key is within the bounds of the file; True if the bounds are unknown."""
         field = self.table.metadata.schema().find_field(self.key[0])
-        column = changes[self.key[0]]
-        bounds = bounds_of(file, field)
-        if bounds is None:
-            return pc.is_valid(column)  # True for every change: a key is never NULL
-        lower, upper = (pa.scalar(end, column.type) for end in bounds)
-        return pc.and_(pc.greater_equal(column, lower), pc.less_equal(column, upper))
+        return are_within(changes[self.key[0]], bounds_of(file, field))  # a key is never NULL
 
 
 def matches(keys: pa.Table, candidates: pa.Table) -> "tuple[np.ndarray, np.ndarray]":

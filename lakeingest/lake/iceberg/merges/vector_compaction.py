@@ -15,20 +15,19 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry
 from pyiceberg.table import Table
 
 from lakeingest.lake.iceberg.files import live_rows
-from lakeingest.lake.iceberg.files.data_files import Positions, by_path, drop_deleted, has_living_rows, write_rows
+from lakeingest.lake.iceberg.files.data_files import Positions, by_path, drop_deleted, has_living_rows
 from lakeingest.lake.iceberg.files.kept_files import manifests_of
 from lakeingest.lake.iceberg.files.live_rows import applying_positions, entries_of, is_applying
 from lakeingest.lake.iceberg.files.partitions import by_partition
 from lakeingest.lake.iceberg.files.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.files.row_ids import rows_with_ids, with_row_ids
 from lakeingest.lake.iceberg.files.vectors import DeadRows, write_vectors
-from lakeingest.lake.iceberg.merges import compaction
-from lakeingest.lake.iceberg.merges.compaction import all_groups_to_rewrite, groups_to_rewrite, many_files, small_files
+from lakeingest.lake.iceberg.merges import compaction, folding
+from lakeingest.lake.iceberg.merges.compaction import groups_to_rewrite, many_files, small_files
+from lakeingest.lake.iceberg.merges.folding import Group, groups_by_key, write_groups
 from lakeingest.lake.iceberg.storage.entry_fields import is_vector, referenced_path
 from lakeingest.lake.iceberg.storage.format_version import is_third
 from lakeingest.lake.iceberg.storage.metadata import TableFiles
-
-Groups = Sequence[Sequence[DataFile]]
 
 
 def with_compaction(loaded: Table, version: int, new: Sequence[Any]) -> FileChanges:
@@ -60,7 +59,8 @@ def full_compaction(loaded: Table, version: int) -> FileChanges:
     present = _Present.of(loaded, version)
     counts = present.counts(applying_positions(present.table, list(present.rows.values()), present.deletes))
     of_places = by_partition(entry.data_file for entry in present.rows.values()).values()
-    return present.changes({}, [group for files in of_places for group in all_groups_to_rewrite(files, counts)])
+    schema = present.table.metadata.schema()
+    return present.changes({}, [group for files in of_places for group in groups_by_key(schema, files, counts)])
 
 
 def without_dangling_deletes(loaded: Table, version: int) -> FileChanges:
@@ -112,26 +112,26 @@ class _Present:
             found[path] = found.get(path, 0) + sum(entry.data_file.record_count for entry in entries)
         return found
 
-    def groups(self, dead: Positions, many: int) -> Groups:
+    def groups(self, dead: Positions, many: int) -> list[Group]:
         """The data files that a commit with these dead rows rewrites, in groups that become one file each.
 
         If a partition has at least `many` small files, they are combined; else its small files stay. Large files with
         many dead rows are rewritten in any case.
         """
-        counts, rows_left = self.counts(dead), compaction.ROWS_AT_ONCE
-        groups: list[list[DataFile]] = []
+        counts, rows_left = self.counts(dead), folding.ROWS_AT_ONCE
+        groups: list[Group] = []
         for files in by_partition(entry.data_file for entry in self.rows.values()).values():
             small = small_files(files, many)
-            chosen = [file for file in files if small or file.record_count >= compaction.SMALL_ROWS]
+            chosen = [file for file in files if small or file.record_count >= folding.SMALL_ROWS]
             of_place = groups_to_rewrite(chosen, small, counts, rows_left)
             rows_left -= sum(compaction.rows_to_read(group, counts) for group in of_place)
-            groups += of_place
+            groups += map(Group, of_place)
         return groups
 
-    def changes(self, dead: Positions, groups: Groups) -> FileChanges:
+    def changes(self, dead: Positions, groups: Sequence[Group]) -> FileChanges:
         """Write vectors and data files. Returns the changes that delete the rows `dead`, and rewrite these groups."""
         old = applying_positions(self.table, list(self.rows.values()), self.deletes)
-        rewritten = [file for group in groups for file in group]
+        rewritten = [file for group in groups for file in group.all_files]
         touched = {*dead, *old, *(file.file_path for file in rewritten)}
         replaced = [entry for path in sorted(touched) for entry in self.vectors.get(path, ())]
         of_vectors = applying_positions(self.table, list(self.rows.values()), replaced)
@@ -144,19 +144,19 @@ class _Present:
         removed = (entry.data_file for entry in (*replaced, *self.deletes, *self.dangling))
         return FileChanges((*added, *write_vectors(self.table, kept, files)), (*rewritten, *removed))
 
-    def _rewritten(self, groups: Groups, dead: Positions) -> list[DataFile]:
+    def _rewritten(self, groups: Sequence[Group], dead: Positions) -> list[DataFile]:
         """Write the living rows of each group to new files. The rows keep their ids."""
         table = with_row_ids(self.table)
         names = [field.name for field in self.table.metadata.schema().fields]
 
-        def living(file: DataFile) -> pa.Table:
+        def living(file: DataFile) -> list[pa.Table]:
             """The rows of a file that are not dead, with their ids."""
+            if not has_living_rows(self.table, file, dead):
+                return []
             rows = rows_with_ids(table, file, names, self.rows[file.file_path].sequence_number or 0)
-            return drop_deleted(rows, file, dead)
+            return [drop_deleted(rows, file, dead)]
 
-        # of each group, the files that have a living row
-        alive = ([file for file in group if has_living_rows(self.table, file, dead)] for group in groups)
-        return [made for group in alive if group for made in write_rows(table, pa.concat_tables(map(living, group)))]
+        return write_groups(table, groups, living)
 
 
 def _united(parts: Iterable[Positions]) -> dict[str, "np.ndarray"]:
