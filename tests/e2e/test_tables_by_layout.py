@@ -46,7 +46,7 @@ def iso(value: Any) -> str:
     """A date or time, as Debezium writes it with isostring."""
     if isinstance(value, timedelta):
         return f"{clock(value):%H:%M:%S}Z"
-    return value.isoformat() + "Z"
+    return f"{value.isoformat()}Z"
 
 
 def moment(value: Any) -> datetime:
