@@ -15,7 +15,7 @@ from lakeingest.core.binlog.position import Position
 from lakeingest.core.figures.bill import Bill
 from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import UsageError
-from lakeingest.lake.formats import open_target, package_of
+from lakeingest.lake.formats import has_notes, package_of
 from lakeingest.monitoring.reporting import reported
 from lakeingest.pipeline.events import LeftAsItIs, Observer, unobserved
 from lakeingest.pipeline.opening.absent_tables import none_to_update
@@ -26,6 +26,7 @@ from lakeingest.pipeline.rounds.missing_chunks import tables_to_copy
 from lakeingest.pipeline.run.edge_errors import translate_errors
 from lakeingest.pipeline.run.metering import Meter
 from lakeingest.pipeline.run.profile import StageCost
+from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.spark.nursery import Nursery
 from lakeingest.spark.settings import runs_here
@@ -116,9 +117,11 @@ def forked_nursery(config: Config) -> Iterator[Nursery | None]:
 
     None if this process cannot be forked (`Nursery.forked`), or if the workers of this run are on other machines. The
     fork comes after the imports of a run, so that the workers need not import the modules again. What only workers
-    need is imported by the fork, once a run has work for it.
+    need is imported by the fork, once a run has work for it. So are the modules of the format, if notes may spare the
+    run a look at its copies.
     """
-    package_of(config)  # imports the modules of the target's format
+    if not has_notes(config):  # else a run with nothing to do may need none of the format's modules
+        package_of(config)  # imports them
     nursery = Nursery.forked(_import_all) if runs_here(config) else None
     try:
         yield nursery

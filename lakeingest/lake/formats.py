@@ -4,19 +4,22 @@ import functools
 import hashlib
 import importlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from lakeingest.config import Config
 from lakeingest.config.companions import companion_options, plain_options
 from lakeingest.config.formats import FORMATS
 from lakeingest.config.target import FormatName
 from lakeingest.core.file_names import file_name
+from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import state_of
 from lakeingest.lake.foreign_tables import ForeignTables
 from lakeingest.lake.format_package import FormatPackage
 from lakeingest.lake.iceberg.catalogs.pointers import read_pointers
+from lakeingest.lake.iceberg.files.type_names import type_names
 from lakeingest.lake.identity import address_of, owner_here
-from lakeingest.lake.known_copies import Finding, KnownCopies
+from lakeingest.lake.known_copies import NAME, Finding, KnownCopies
 from lakeingest.lake.logs import Logs
 from lakeingest.lake.ownership import Adoptions, Ownership
 from lakeingest.lake.points import Points
@@ -58,6 +61,12 @@ def finding_of(config: Config, target: Target) -> Finding | None:
     return None if finding is None else finding(target)
 
 
+def types_of(config: Config, schema: TableSchema) -> tuple[str, ...] | None:
+    """What `Target.types` returns or raises; None if only the format's package knows it, which takes long to import."""
+    is_known = config.target.format == "iceberg" and not config.target.is_shared
+    return type_names(config.target, schema) if is_known else None
+
+
 def known_copies_of(config: Config) -> KnownCopies | None:
     """The copies that the state folder knows; None if the format has no catalog that answers for all tables at once.
 
@@ -70,6 +79,13 @@ def known_copies_of(config: Config) -> KnownCopies | None:
     condition = hashlib.sha256(repr(parts).encode()).hexdigest()
     pointers, name_of = functools.partial(read_pointers, config.target), config.target.identifier
     return KnownCopies(state_of(config), condition, pointers, name_of, ownership_of(config))
+
+
+def has_notes(config: Config) -> bool:
+    """Whether the state folder has notes of copies, which may have become void. False if it cannot be asked."""
+    with suppress(OSError, LakeIngestError):
+        return config.target.catalog.is_embedded and (state_of(config) / NAME).exists()
+    return False
 
 
 def open_companions(config: Config, open_spark: OpenSpark = no_spark) -> Target:

@@ -178,10 +178,10 @@ class KnownCopies:
                 found[table] = known
         return found
 
-    def store(self, tables: Iterable[TableId], finding: Finding) -> None:
+    def store(self, tables: Iterable[TableId], find: Callable[[TableId], Known | None]) -> None:
         """Note what is known of these tables, and of no other.
 
-        `finding` looks at tables that have changed, and at tables whose listings are not noted.
+        `find`, as in Finding, looks at tables that have changed, and at tables whose listings are not noted.
         """
         pointers, notes = self.pointers(), self._notes
         if pointers is None:
@@ -193,7 +193,7 @@ class KnownCopies:
                 texts[table] = notes.texts[table]
             elif location is not None:
                 with suppress(LakeIngestError):  # whoever looks at the copy next meets the error again
-                    found = finding.find(table)
+                    found = find(table)
                     # at another location there is a commit that was made since `pointers` was read
                     if found is not None and found.location == location:
                         texts[table] = json.dumps(found.to_json(), separators=(",", ":"))

@@ -14,10 +14,10 @@ def nested_folders(config: Config, tables: Iterable[TableId]) -> dict[TableId, N
 
     None of the given tables has a copy yet. Of several tables with the same folder, the first gets it.
     """
-    new_place = package_of(config).new_place
     chosen: dict[TableId, str] = {}
-    for table in tables:
-        if (folder := new_place(config.target, config.tables.of(table), table)) is not None:
+    for table in tables:  # without tables, the format's package, which takes long to import, is not needed
+        folder = package_of(config).new_place(config.target, config.tables.of(table), table)
+        if folder is not None:
             chosen[table] = folder
     # without superfluous slashes, so that the same folder has the same text
     folders = {table: re.sub("/+", "/", folder).rstrip("/") for table, folder in chosen.items()}

@@ -1,5 +1,8 @@
 """Copies that nobody has changed since the last run: a run and `status` know them without a look at their metadata."""
 
+import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -78,6 +81,34 @@ def test_a_copy_that_nobody_has_changed_is_not_looked_at(pair: Pipe, looks: list
         assert looked_at == known_one
     assert sorted(looks) == ["busy", "still"]
     assert [table.rows for table in known] == [table.rows for table in after] == [3, 3]
+    pair.assert_equal()
+
+
+RUN = """
+import pickle, sys
+from lakeingest.late_imports import import_late
+import_late()
+from lakeingest.commands.run import forked_nursery, run
+config = pickle.load(sys.stdin.buffer)
+with forked_nursery(config) as nursery:
+    run(config, nursery=nursery)
+print(*sys.modules)
+"""
+
+
+def imported_by_a_run(pipe: Pipe) -> set[str]:
+    """The modules that a process has imported after its run."""
+    config = pickle.dumps(pipe.config)
+    done = subprocess.run([sys.executable, "-c", RUN], input=config, stdout=subprocess.PIPE, check=True)
+    return set(done.stdout.decode().split())
+
+
+def test_a_run_with_nothing_to_do_imports_no_format(pair: Pipe) -> None:
+    """The import of PyIceberg takes a third of such a run. A run that finds a change imports it."""
+    formats = {"pyiceberg", "lakeingest.lake.iceberg.package"}
+    assert imported_by_a_run(pair).isdisjoint(formats)
+    pair.sql("UPDATE busy SET v = 9 WHERE id = 2")
+    assert imported_by_a_run(pair) >= formats
     pair.assert_equal()
 
 

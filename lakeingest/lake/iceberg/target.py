@@ -39,7 +39,7 @@ from lakeingest.lake.iceberg.files.live_rows import count_rows
 from lakeingest.lake.iceberg.files.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.files.rows import IcebergRows, batch_readers, row_readers
 from lakeingest.lake.iceberg.files.scan_plan import files_with
-from lakeingest.lake.iceberg.files.types import iceberg_type
+from lakeingest.lake.iceberg.files.type_names import type_names
 from lakeingest.lake.iceberg.merges.marks import end_merges, mark, reset, rewind
 from lakeingest.lake.iceberg.merges.merger import IcebergMerger, IcebergWriter, files_and_effects
 from lakeingest.lake.iceberg.merges.merging import WAYS, Merge, WayOfMerging
@@ -59,7 +59,7 @@ from lakeingest.lake.iceberg.tables.times import is_ahead
 from lakeingest.lake.iceberg.upkeep import remove_all_leftovers
 from lakeingest.lake.inventory import Inventory
 from lakeingest.lake.ownership import Ownership
-from lakeingest.lake.refusals import assert_nameable, stale
+from lakeingest.lake.refusals import stale
 from lakeingest.lake.target import Bounds, Capabilities, Effects, OpenSpark, Staged, Written, no_spark
 from lakeingest.lake.waiting import Waiting, waiting_of
 
@@ -183,8 +183,7 @@ class IcebergTarget(port.Tables):
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
         """The name of each column's Iceberg type. Raises UnsupportedTable if the catalog cannot have the table."""
-        assert_nameable(self.settings.catalog.type or "sql", self.settings.identifier(schema.table))
-        return tuple(str(iceberg_type(column)) for column in schema.lake_columns)
+        return type_names(self.settings, schema)
 
     def storage_errors(self) -> AbstractContextManager[None]:
         """Raise failures of the warehouse or of the catalog in the block as our errors."""

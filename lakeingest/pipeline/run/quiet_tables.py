@@ -7,7 +7,8 @@ durable before the spool forgets changes.
 
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
@@ -15,10 +16,11 @@ from typing import Any, cast
 from lakeingest.config import Config
 from lakeingest.core.binlog.position import Position
 from lakeingest.core.copies.quiet import Quiet
-from lakeingest.core.tables.schema import TableId
+from lakeingest.core.tables.schema import TableId, TableSchema
+from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import File, state_of
 from lakeingest.lake import formats
-from lakeingest.lake.known_copies import Finding
+from lakeingest.lake.known_copies import Finding, Known, Listings
 from lakeingest.lake.target import Looked, OpenSpark, Staged, Target, no_spark
 from lakeingest.mysql.source import Source
 from lakeingest.state.lease import Lease
@@ -97,10 +99,14 @@ class _TargetWithNotes:
         self.settings, self._quiet = config.target, quiet
         self._config, self._open_spark = config, open_spark
         self._known = formats.known_copies_of(config)
+        self._trusted = dict[TableId, Listings]()  # what the format's target is to trust, once it is opened
 
     @cached_property
     def _target(self) -> Target:
-        return formats.open_target(self._config, self._open_spark)
+        target = formats.open_target(self._config, self._open_spark)
+        trusted, self._trusted = self._trusted, {}
+        self._trust(target, trusted)
+        return target
 
     def __getattr__(self, name: str) -> Any:
         """All methods that this class does not define are those of the format's target."""
@@ -119,19 +125,53 @@ class _TargetWithNotes:
     def unchanged(self, tables: Iterable[TableId], *, whole: bool = False) -> Mapping[TableId, Looked]:
         """As in `Target`, from the notes. With `whole`, the format's target then trusts that the noted files exist."""
         found = {} if self._known is None else self._known.unchanged(tables, whole=whole)
-        if whole and found and (finding := self._finding) is not None:
-            for table, known in found.items():
-                finding.trust(table, known.listings or {})
+        if whole:
+            trusted = {table: known.listings or {} for table, known in found.items()}
+            if self._is_open:
+                self._trust(self._target, trusted)
+            else:
+                self._trusted |= trusted
         return {table: self._at_noted_position(table, known.looked) for table, known in found.items()}
 
     def note(self, tables: Iterable[TableId]) -> None:
         """Store what is known of these copies. Nothing is stored if the format has no notes."""
-        if self._known is not None and (finding := self._finding) is not None:
-            self._known.store(tables, finding)
+        if self._known is not None:
+            self._known.store(tables, self._find)
+
+    def types(self, schema: TableSchema) -> tuple[str, ...]:
+        """As in `Target`."""
+        types = formats.types_of(self._config, schema)
+        return self._target.types(schema) if types is None else types
+
+    @contextmanager
+    def storage_errors(self) -> Iterator[None]:
+        """As in `Target`. The format's target is needed only for an error that is not ours yet."""
+        try:
+            yield
+        except Exception as error:
+            if isinstance(error, LakeIngestError) and not self._is_open:  # perhaps the target cannot be opened
+                raise
+            with self._target.storage_errors():
+                raise
 
     @property
-    def _finding(self) -> Finding | None:
-        return formats.finding_of(self._config, self._target)
+    def _is_open(self) -> bool:
+        """Whether the format's target is opened."""
+        return "_target" in self.__dict__
+
+    def _find(self, table: TableId) -> Known | None:
+        """A look at the table, as in Finding; None if the format has no Finding."""
+        finding = self._finding(self._target)
+        return None if finding is None else finding.find(table)
+
+    def _trust(self, target: Target, trusted: Mapping[TableId, Listings]) -> None:
+        """Let the format's target trust that these files exist."""
+        if trusted and (finding := self._finding(target)) is not None:
+            for table, listings in trusted.items():
+                finding.trust(table, listings)
+
+    def _finding(self, target: Target) -> Finding | None:
+        return formats.finding_of(self._config, target)
 
     def recover(self, table: TableId) -> Staged | None:
         staged = self._target.recover(table)

@@ -6,7 +6,7 @@ from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 
 from lakeingest.core.tables.schema import Column, Kind, TableSchema
-from lakeingest.errors import UnsupportedTable
+from lakeingest.lake.iceberg.files.type_names import assert_not_reserved
 
 _TYPES: dict[Kind, iceberg.IcebergType] = {
     Kind.INT32: iceberg.IntegerType(),
@@ -29,19 +29,13 @@ _TYPES: dict[Kind, iceberg.IcebergType] = {
     Kind.MICROS: iceberg.LongType(),
 }
 
-# names of Iceberg's metadata columns: Spark cannot read a table with a column of such a name
-_RESERVED = frozenset(
-    {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"}
-)
-
 
 def iceberg_type(column: Column, element_id: int = 0) -> iceberg.IcebergType:
     """The type that holds every value of the column exactly. `element_id` is the field id of the elements of a list.
 
     Raises UnsupportedTable if Iceberg reserves the column's name.
     """
-    if column.name.lower() in _RESERVED:
-        raise UnsupportedTable(f"column {column.name}: Iceberg reserves this name; use tables.exclude")
+    assert_not_reserved(column)
     if column.kind is Kind.DECIMAL:
         return iceberg.DecimalType(column.precision, column.scale)
     if column.kind is Kind.VECTOR:
