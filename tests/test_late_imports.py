@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-CHOSEN = {"ARROW_DEFAULT_MEMORY_POOL", "OPENBLAS_NUM_THREADS"}
+CHOSEN = {"ARROW_DEFAULT_MEMORY_POOL", "OPENBLAS_NUM_THREADS", "PYDANTIC_DISABLE_PLUGINS"}
 LATE = """
 import sys
 from types import ModuleType
@@ -32,6 +32,9 @@ def said_by(code: str, **variables: str) -> str:
         ("pyiceberg.expressions.parser", "parse('a = 1').term.name == 'a'"),
         ("strictyaml", "load('a: b').data == {'a': 'b'}"),
         ("fastavro", "schema.parse_schema('long') == 'long'"),
+        ("cryptography.hazmat.primitives.hashes", "SHA256.digest_size == 32"),
+        ("cryptography.hazmat.primitives.serialization", "Encoding.PEM.__class__.__name__ == 'Encoding'"),
+        ("cryptography.hazmat.primitives.asymmetric.padding", "PKCS1v15.name == 'EMSA-PKCS1-v1_5'"),
     ],
 )
 def test_a_late_module_is_executed_when_it_is_used(module: str, use: str) -> None:
@@ -79,6 +82,21 @@ print(sorted(name for name in _LATE if type(sys.modules.get(name)) is ModuleType
     assert said_by(code) == "[]"
 
 
+def test_pymysql_is_imported_without_cryptography() -> None:
+    """Only a password that is encrypted by a public key needs it. It works when it is used."""
+    code = """
+import pymysql
+from pymysql import _auth
+keys = "cryptography.hazmat.bindings._rust" in sys.modules
+from cryptography.hazmat.primitives.asymmetric import rsa
+key = rsa.generate_private_key(65537, 2048)
+public = key.public_key().public_bytes(_auth.serialization.Encoding.PEM, _auth.serialization.PublicFormat.PKCS1)
+sealed = _auth.sha2_rsa_encrypt(b"secret", bytes(20), public)
+print(keys, len(sealed))
+"""
+    assert said_by(code) == "False 256"
+
+
 def test_pyarrow_goes_without_pandas_until_somebody_converts_to_it() -> None:
     """Its functions and datasets work without."""
     code = """
@@ -94,11 +112,13 @@ print(before, table.to_pandas()["a"].sum(), "pandas" in sys.modules)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the other allocator is chosen on Linux")
-def test_the_command_chooses_the_allocator_and_no_threads_of_numpy() -> None:
-    """Long runs keep their memory with it; a user who sets the variables gets what he sets."""
+def test_the_command_chooses_the_allocator_no_threads_of_numpy_and_no_plugins_of_pydantic() -> None:
+    """Long runs keep their memory with the first; a user who sets the variables gets what he sets."""
     code = """
 import os, pyarrow
-print(pyarrow.default_memory_pool().backend_name, os.environ["OPENBLAS_NUM_THREADS"])
+variables = os.environ["OPENBLAS_NUM_THREADS"], os.environ["PYDANTIC_DISABLE_PLUGINS"]
+print(pyarrow.default_memory_pool().backend_name, *variables)
 """
-    assert said_by(code) == "jemalloc 1"
-    assert said_by(code, ARROW_DEFAULT_MEMORY_POOL="system", OPENBLAS_NUM_THREADS="2") == "system 2"
+    assert said_by(code) == "jemalloc 1 __all__"
+    chosen = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "2", "PYDANTIC_DISABLE_PLUGINS": "no"}
+    assert said_by(code, **chosen) == "system 2 no"

@@ -6,4 +6,5 @@ from pydantic import BaseModel, ConfigDict
 class Frozen(BaseModel):
     """A part of pipeline.yml."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # a validator is built when it is first used: most parts are only validated within others
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)

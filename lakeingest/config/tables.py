@@ -80,7 +80,7 @@ class Types(BaseModel):
     `zero_dates: null` is a null of YAML, so it is None here.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     zero_dates: Literal["error", "string"] | None = "error"
     tinyint1: Literal["int", "boolean"] = "int"
@@ -93,7 +93,7 @@ class Types(BaseModel):
 class Columns(BaseModel):
     """Which columns are copied; `core.tables.column_choice.ColumnChoice` describes the options."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     include: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     exclude: tuple[str, ...] = ()
@@ -125,7 +125,7 @@ class Columns(BaseModel):
 class TableOptions(BaseModel):
     """The options of a table, or of all tables that a pattern matches."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     chunk_rows: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
     key: tuple[str, ...] = ()  # columns that are unique together, for a table without a unique index
@@ -209,7 +209,7 @@ _UNSET = TableOptions()  # one object for all tables that no pattern matches: th
 class Tables(BaseModel):
     """Which tables are copied, and how."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     include: tuple[Pattern, ...] = Field(min_length=1)
     exclude: tuple[Pattern, ...] = ()
