@@ -8,12 +8,12 @@ import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 from rich.console import Console
 
-from lakeingest import __version__, console, terminal
+from lakeingest import __version__, terminal
 from lakeingest.cli_checks import checks
 from lakeingest.cli_options import (
     PIPELINE,
@@ -33,7 +33,6 @@ from lakeingest.cli_points import points
 from lakeingest.cli_quarantine import quarantines
 from lakeingest.cli_signals import signals
 from lakeingest.cli_submit import submits
-from lakeingest.committed import Committed
 from lakeingest.errors import (
     LakeIngestError,
     Retryable,
@@ -42,6 +41,9 @@ from lakeingest.errors import (
 from lakeingest.exits import EXIT_INTERRUPTED, exit_code, message, runbook
 from lakeingest.late_imports import import_late
 from lakeingest.termination import Terminated, terminate, watch_sigterm
+
+if TYPE_CHECKING:
+    from lakeingest.committed import Committed  # a command begins without modules that it may not need
 
 _TERMINATED_ERROR = Retryable("stopped by SIGTERM before its end; the same command goes on from the last commit")
 # The number of new objects at which the first garbage collection of a command begins, and each later collection. Before
@@ -138,6 +140,7 @@ def plan(
 
     More than five tables get one line each; name tables for all details.
     """
+    from lakeingest import console
     from lakeingest.commands import plan as stage
 
     plans = stage.plan(loaded_config(config, overrides), tables or ())
@@ -158,7 +161,9 @@ def run(
     overrides: Overrides = None,
 ) -> None:
     """Copy new tables, apply the binlog, and publish."""
+    from lakeingest import console
     from lakeingest.commands import run as stage
+    from lakeingest.committed import Committed
     from lakeingest.recording import Recorder
 
     loaded = loaded_config(config, overrides)
@@ -358,7 +363,7 @@ def _run_command() -> int:
     return result if isinstance(result, int) else 0
 
 
-def _ending_error(error: BaseException, committed: Committed) -> BaseException:
+def _ending_error(error: BaseException, committed: "Committed") -> BaseException:
     """The error to raise for the error that ended a run. The message of some errors gets the commits of this run.
 
     Ctrl-C, SIGTERM and errors of the class Retryable itself always get them: the message says so if there are none. An

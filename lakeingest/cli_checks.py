@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from lakeingest import console
 from lakeingest.cli_options import (
     PIPELINE,
     AsJson,
@@ -50,6 +49,8 @@ def check(
     overrides: Overrides = None,
 ) -> None:
     """Check every precondition of a run; exit 1 if one is not met. Changes nothing."""
+    from lakeingest import console
+
     if untrusted and suites:
         raise UsageError("--suites reads the source, and --untrusted connects to nothing")
     if untrusted:
@@ -110,6 +111,7 @@ def verify(
     overrides: Overrides = None,
 ) -> None:
     """Prove source = target, chunk by chunk; exit 1 on a difference. Applications may write meanwhile."""
+    from lakeingest import console
     from lakeingest.commands import repair as repairing
     from lakeingest.commands import verify as stage
     from lakeingest.commands.extent import Extent, column_names

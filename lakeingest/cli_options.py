@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lakeingest import console
 from lakeingest.core.printable import printable
 from lakeingest.disk import replace_shared, share_like
 from lakeingest.errors import NotBuiltYet, UsageError
@@ -71,6 +70,8 @@ def loaded_config(path: Path, overrides: list[str] | None, *, offline: bool = Fa
 
 def print_result(result: Any, as_json: bool, lines: Any) -> None:
     """Print `result` as JSON if `as_json`; else print `lines`."""
+    from lakeingest import console
+
     if as_json:
         typer.echo(json.dumps(console.to_document(result), default=str))
     else:
@@ -88,5 +89,7 @@ def write_page(path: Path, result: "Report", title: str) -> None:
 
 def print_pipeline(config: "Config", as_json: bool) -> None:
     """Print a line about the pipeline on a terminal, because the result of the command comes only after seconds."""
+    from lakeingest import console
+
     if sys.stderr.isatty() and not as_json:
         say(console.pipeline_line(config))

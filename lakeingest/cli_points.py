@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from lakeingest import console, terminal
+from lakeingest import terminal
 from lakeingest.cli_options import PIPELINE, AsJson, ConfigFile, Overrides, loaded_config, print_result
 from lakeingest.errors import UsageError
 
@@ -30,6 +30,7 @@ def points_command(
     overrides: Overrides = None,
 ) -> None:
     """Keep a version of each copy as of one place in the binlog, so that readers see all tables as of this place."""
+    from lakeingest import console
     from lakeingest.commands import points as stage
 
     if (name is None) != (action == "list"):

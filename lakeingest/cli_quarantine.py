@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from lakeingest import console, terminal
+from lakeingest import terminal
 from lakeingest.cli_options import PIPELINE, AsJson, ConfigFile, Overrides, loaded_config, print_result
 from lakeingest.errors import UsageError
 
@@ -36,6 +36,7 @@ def quarantine(
     overrides: Overrides = None,
 ) -> None:
     """List, show and release rows that failed a quality gate, and that readers do not see."""
+    from lakeingest import console
     from lakeingest.commands import quarantine as stage
     from lakeingest.commands.resnapshot import key_of
 

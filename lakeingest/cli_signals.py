@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from lakeingest import console, terminal
+from lakeingest import terminal
 from lakeingest.cli_options import (
     PIPELINE,
     AsJson,
@@ -121,6 +121,7 @@ def adopt(
     overrides: Overrides = None,
 ) -> None:
     """Hand copies of another pipeline over to this pipeline; after that, the other pipeline cannot change them."""
+    from lakeingest import console
     from lakeingest.commands.adopt import adopt as hand_over
 
     results = hand_over(loaded_config(config, overrides), tables, before)
@@ -153,6 +154,7 @@ def _ask(
     ddl: str | None = None,
 ) -> None:
     """Store signals, report their progress on stderr, and print their results. Raises the error of a failed signal."""
+    from lakeingest import console
     from lakeingest.commands.signal import ask
 
     def report(document: object) -> None:

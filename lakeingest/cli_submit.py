@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from lakeingest import console, terminal
+from lakeingest import terminal
 from lakeingest.cli_options import PIPELINE, ConfigFile, Overrides, print_result
 from lakeingest.errors import Retryable, UsageError
 from lakeingest.termination import Terminated
@@ -38,6 +38,7 @@ def submit(
     overrides: Overrides = None,
 ) -> None:
     """Run this pipeline on a cluster: upload its files, start a job, and with --wait follow the job."""
+    from lakeingest import console
     from lakeingest.commands import submit as stage
     from lakeingest.commands import submitted
 

@@ -15,6 +15,7 @@ HEAVY = {
     "pandas",
     "prometheus_client",
     "pyarrow",
+    "pydantic",
     "pyiceberg",
     "pyparsing",
     "pymysql",
@@ -24,8 +25,8 @@ HEAVY = {
     "yaml",
 }
 LAKES = {"boto3", "great_expectations", "opentelemetry", "prometheus_client", "pyiceberg", "pyspark", "sqlalchemy"}
-SOURCE = {"pymysql", "yaml"}
-LAKE = {"yaml", "pyarrow", "pyiceberg"}
+SOURCE = {"pydantic", "pymysql", "yaml"}
+LAKE = {"pydantic", "yaml", "pyarrow", "pyiceberg"}
 MAY_IMPORT: dict[tuple[str, ...], set[str]] = {
     ("--help",): set(),
     ("--version",): set(),
@@ -69,6 +70,25 @@ def test_a_command_imports_only_what_it_uses(command: tuple[str, ...], tmp_path:
         text=True,
     )
     assert set(asked.stderr.splitlines()[-1].split()) <= MAY_IMPORT[command]
+
+
+HELP = """
+import sys
+from lakeingest.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+print(*(name for name in sys.modules if name.startswith("lakeingest.")), file=sys.stderr)
+"""
+
+
+def test_help_imports_few_modules_of_lakeingest() -> None:
+    """It does not use what commands do: dataclasses of the core take most of the time of their modules."""
+    asked = subprocess.run([sys.executable, "-c", HELP, "--help"], check=True, capture_output=True, text=True)
+    ours = asked.stderr.split()
+    assert not [name for name in ours if name.startswith(("lakeingest.pipeline", "lakeingest.core.tables"))]
+    assert len(ours) <= 20
 
 
 COLLECT = """
