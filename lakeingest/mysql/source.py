@@ -173,11 +173,11 @@ class Source:
 
     def unlogged_keys(self, tables: Iterable[TableId], *, are_logged: bool) -> Unlogged:
         """The foreign keys that change rows of these tables outside the binlog (`foreign_keys.unlogged_keys`)."""
-        return unlogged_keys(Server.of(self.connection), tables, are_logged=are_logged)
+        return unlogged_keys(Server.with_foreign_keys(self.connection), tables, are_logged=are_logged)
 
     def parents(self, tables: Collection[TableId]) -> Mapping[TableId, frozenset[TableId]]:
         """The tables to which these tables refer by foreign keys, as far as the server shows the keys."""
-        return parents_of(Server.of(self.connection), tables)
+        return parents_of(Server.with_foreign_keys(self.connection), tables)
 
     def is_hidden(self, table: TableId) -> bool:
         """True if the user is not allowed to read the whole table (`visibility.is_hidden`)."""

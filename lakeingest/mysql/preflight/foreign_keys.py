@@ -16,7 +16,7 @@ from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql.connection import literal, query
 from lakeingest.mysql.dialect import can_log_cascades
 from lakeingest.mysql.preflight.foreign_key_rules import known_keys
-from lakeingest.mysql.preflight.server import Finding, Server, ask
+from lakeingest.mysql.preflight.server import NATIVE_FOREIGN_KEYS, Finding, Server, ask
 
 CASCADES_FIX = (
     "exclude these tables, or set `cascades: missing` for them in tables.options: they are copied then, and changes by"
@@ -45,7 +45,7 @@ def unlogged_keys(server: Server, tables: Iterable[TableId], *, are_logged: bool
     The result is empty if the server's settings say that these changes are logged. The settings are ignored if
     `are_logged` is False: the caller has seen in the binlog that these changes were not logged.
     """
-    if are_logged and can_log_cascades(server.connection) and not server.is_on("innodb_native_foreign_keys"):
+    if are_logged and can_log_cascades(server.connection) and not server.is_on(NATIVE_FOREIGN_KEYS):
         return Unlogged({})
     keys_of: dict[TableId, tuple[ForeignKey, ...]] = {}
     unknown: set[TableId] = set()

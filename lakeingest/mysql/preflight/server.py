@@ -24,6 +24,7 @@ RETENTION_VARIABLES = (
     "version",
     "version_comment",
 )
+NATIVE_FOREIGN_KEYS = "innodb_native_foreign_keys"  # whether foreign keys are InnoDB's, whose changes are not logged
 LEAST_PACKET = 64 << 10  # bytes: enough for boundaries of the longest keys; the servers' default is 16 MiB or more
 
 
@@ -43,8 +44,12 @@ class Server:
     @classmethod
     def with_retention(cls, connection: pymysql.Connection) -> Self:
         """The server of a connection, with only RETENTION_VARIABLES, because a server has hundreds of variables."""
-        names = ", ".join(f"'{name}'" for name in RETENTION_VARIABLES)
-        return cls(connection, _variables(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"), ())
+        return cls(connection, _variables(connection, _some(RETENTION_VARIABLES)), ())
+
+    @classmethod
+    def with_foreign_keys(cls, connection: pymysql.Connection) -> Self:
+        """The server of a connection, with only the variable on which foreign keys depend."""
+        return cls(connection, _variables(connection, _some((NATIVE_FOREIGN_KEYS,))), ())
 
     def with_tables(self, tables: Iterable[TableId]) -> Self:
         """The same server, with these tables to be copied."""
@@ -83,6 +88,12 @@ class Server:
     def is_on(self, name: str, default: str = "OFF") -> bool:
         """Whether a boolean variable is on. If the server does not have the variable, `default` is its value."""
         return self.variables.get(name, default).upper() in {"ON", "1", "YES"}
+
+
+def _some(names: Iterable[str]) -> str:
+    """The statement that shows the global variables of these names."""
+    listed = ", ".join(f"'{name}'" for name in names)
+    return f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({listed})"
 
 
 def _variables(connection: pymysql.Connection, statement: str) -> dict[str, str]:
