@@ -6,6 +6,7 @@ millisecond. lakeingest has hundreds of dataclasses, and a short command calls f
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 _OURS = "lakeingest."
@@ -29,9 +30,8 @@ def _late_maker(make: Method) -> Method:
 
     def make_late(name: str, *arguments: Any, **options: Any) -> Method:
         module = (options.get("globals") or {}).get("__name__", "")
-        if not module.startswith(_OURS):
-            return make(name, *arguments, **options)
-        return _late(name, lambda: make(name, *arguments, **options))
+        make_now: Callable[[], Method] = partial(make, name, *arguments, **options)
+        return _late(name, make_now) if module.startswith(_OURS) else make_now()
 
     return make_late
 

@@ -3,7 +3,6 @@
 import dataclasses
 import pickle
 import sys
-from collections.abc import Iterator
 from dataclasses import FrozenInstanceError
 from types import ModuleType
 from typing import Any
@@ -46,7 +45,7 @@ def module_of(monkeypatch: pytest.MonkeyPatch, name: str) -> Any:
 
 
 @pytest.fixture
-def late(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def late(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A module of lakeingest, in a process that makes methods late. The other tests make them at once."""
     monkeypatch.setattr(dataclasses, "_create_fn", getattr(dataclasses, "_create_fn"))  # noqa: B009 - restored later
     make_methods_late()
@@ -56,7 +55,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def is_late(method: Any) -> bool:
     """Whether the method was not made yet."""
-    return method.__code__.co_name == "late"
+    return bool(method.__code__.co_name == "late")
 
 
 def test_a_method_is_made_when_it_is_first_called(late: Any) -> None:
