@@ -14,10 +14,10 @@ ARCHIVES = ("job", "dependencies")  # the names of the unpacked archives: what f
 
 
 def find_archives() -> None:
-    """Add the archives to `sys.path`, if they are in the working folder, or if lakeingest is not installed.
+    """Add the archives in the working folder to `sys.path`; if it has none, and lakeingest is not installed, Spark's.
 
-    In the second case they are in Spark's folder, as in client mode, and it becomes the working folder. Exits if they
-    are not there either.
+    In client mode, the archives are in Spark's folder. This folder becomes the working folder then. Exits if Spark's
+    folder has no archives either.
     """
     if _add_archives(Path.cwd()) or find_spec("lakeingest") is not None:
         return  # the service has unpacked the archives here, or lakeingest is installed
@@ -42,6 +42,7 @@ def _add_archives(folder: Path) -> bool:
 
 if __name__ == "__main__":
     if __package__ != "lakeingest":  # the file was started as the program of a job, not by `python -m lakeingest`
+        # Python has added this file's folder: a module there would hide a module of the same name elsewhere
         sys.path[:] = [path for path in sys.path if Path(path) != Path(__file__).parent]
         find_archives()
     from lakeingest.cli import main

@@ -172,8 +172,8 @@ class Pipeline(SignalMethods):
     def changelog(self, table: str, since: str | None = None, *, follow: bool = False) -> "Iterator[pa.RecordBatch]":
         """Every row of the table as of one position, then its changes, as Arrow record batches; needs no Spark.
 
-        With `since`, the iterator has only the changes after this position or time. It is written as for `lakeingest
-        changelog --since`. With `follow`, the iterator does not end, and gives changes as they come.
+        With `since`, the iterator has only the changes after this position or time. `since` is written as for
+        `lakeingest changelog --since`. With `follow`, the iterator does not end, and gives changes as they come.
         """
         from lakeingest.commands.changelog import changelog_of, since_of
         from lakeingest.commands.changelog_arrow import batches
@@ -230,7 +230,8 @@ class Pipeline(SignalMethods):
         """The row with this key in the source and in the copy; needs no Spark.
 
         `key` is a value of the key's column, or a list of values in the order of the key's columns. The source is read
-        now. If its row differs, the result also has the row as of the position of the copy, from the binlog.
+        now. If its row differs from the copy's, the result also has the source's row as of the position of the copy,
+        from the binlog.
         """
         from lakeingest.commands.both_sides import both_sides
 
@@ -249,7 +250,7 @@ class Pipeline(SignalMethods):
     def hand_over(self, folder: str | Path | None = None, *, every: str = "10m") -> "HandOver":
         """Write files with which schedulers run this pipeline: for cron, Airflow, and the services in `submit`.
 
-        They are written to `folder`; the default is the folder `schedule` beside pipeline.yml. `every` is the time
+        The files are written to `folder`; the default is the folder `schedule` beside pipeline.yml. `every` is the time
         between two runs, such as 10m or 6h. Raises UsageError if a file exists with other contents, or if this pipeline
         was not loaded from a file.
         """

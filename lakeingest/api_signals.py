@@ -46,7 +46,7 @@ class SignalMethods(ABC):
         can be named.
 
         A re-snapshot is a signal for each table. A run that is at work carries out the signals; without such a run,
-        this call does. The call returns when readers see the rows; with `wait=False`, the call returns at once.
+        this call does. The call returns when readers see the rows. With `wait=False`, the call only stores the signals.
         """
         from lakeingest.commands.resnapshot import scope_of
 
@@ -136,7 +136,7 @@ class SignalMethods(ABC):
         return listed(self.config, tables)
 
     def evidence(self, table: str) -> "KeptKeys":
-        """The rows of a table as they were when they failed a gate, also if their keys have left the quarantine."""
+        """The rows of a table as they were when they failed a gate, even if their keys have left the quarantine."""
         from lakeingest.commands.quarantine import shown
 
         return shown(self.config, table)

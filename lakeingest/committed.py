@@ -69,7 +69,7 @@ class Committed:
 
     @property
     def so_far(self) -> dict[str, Any]:
-        """For `last_run.json`: how fresh copies are, when published, what is unusual, and what following has cost."""
+        """For `last_run.json`: how fresh copies are, their last publishes, what is unusual, what following has cost."""
         return {
             "fresh_as_of": self.fresh,
             "lag": self.lag,

@@ -94,7 +94,7 @@ def observer(console: Console) -> Iterator[Observer]:
             if text := line_of(event):
                 console.print(Text(log_line(text, level(event))))
 
-        yield in_turn(draw)
+        yield in_turn(draw)  # several threads of a run send events, and the bars can take only one at a time
 
 
 def _facts(event: Event) -> dict[str, str | int | float | bool]:

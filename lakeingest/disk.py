@@ -40,7 +40,7 @@ def share_reading_like(folder: Path) -> None:
 
 
 def replace_shared(path: Path, contents: bytes) -> None:
-    """Replace the file at once. Whoever may list its folder may read it, and nobody else. Raises OSError."""
+    """Replace the file in one step. Whoever may list its folder may read the file, nobody else. Raises OSError."""
     # until the file is complete, it has another name and another ending
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:

@@ -73,7 +73,7 @@ class GateFailed(CheckFailed):
 
 
 class KeyDoubled(GateFailed):
-    """A shard has a key that another shard has, too, although the key is global: readers see its rows as before."""
+    """Two shards have the same global key: one of them is not published, and readers keep its last good commit."""
 
 
 class AuditFailed(CheckFailed):

@@ -1,4 +1,4 @@
-"""What a process imports late: modules that others import in any case, and that most commands never use.
+"""What a process imports late: modules that other modules import in any case, and that most commands never use.
 
 `_LATE` names these modules. Each is executed when somebody asks for one of its names. PyArrow also goes without pandas,
 whose import takes a fifth of a second, until somebody converts to pandas.

@@ -41,7 +41,7 @@ class Recorder:
             self._write({"exit": None, "error": None} | so_far)
 
     def end(self, result: Any) -> None:
-        """Record the result of the run."""
+        """Record the result of the run. If this run never held the lease, the record of another run at work stays."""
         self._write({"exit": 0, "error": None, **console.to_document(result)}, refused=self._is_refused(None))
 
     def fail(self, error: BaseException, result: Any) -> None:

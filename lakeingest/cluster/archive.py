@@ -1,4 +1,4 @@
-"""Builds the archives of a job: one with lakeingest and a pipeline.yml, and others with the packages that it needs.
+"""Builds the archives of a job: one with lakeingest and a pipeline.yml, the others with the packages that a job needs.
 
 Spark is not in the archives. They are built for the Python and the machines of EMR 7, whatever machine builds them. The
 name of an archive ends with a digest of its content, so that an upload never changes a file that a running job reads.
@@ -92,7 +92,7 @@ def requirements(*more: str) -> list[str]:
 
 
 def dependencies(folder: Path, pins: list[str]) -> tuple[Path, ...]:
-    """The archives with the pinned packages, in the folder. If one is missing, pip fetches the packages for all.
+    """The archives with the pinned packages in `folder`. If one is missing, pip fetches all packages, and all are made.
 
     Each archive is smaller than 100 MB, the limit of some services for a file. Raises OperatorNeeded if pip fails.
     """

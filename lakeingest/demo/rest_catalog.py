@@ -92,7 +92,7 @@ def _jar_folder(folder: Path, say: Callable[[str], None]) -> Path:
 
     The jars are fetched into a partial folder, which is renamed at the end. So the returned folder is always complete.
     """
-    [cache, *_] = caches(folder)
+    [cache, *_] = caches(folder)  # the preferred cache
     assert_private(cache)
     place = cache / f"iceberg-rest-s3-{_ICEBERG}"
     with locked(cache / "iceberg-rest.lock"):

@@ -92,7 +92,7 @@ def short(value: float) -> str:
 
 
 def _nice(greatest: float) -> float:
-    """The upper end of an axis: the next round number that is not below the greatest value; 1 if there is none."""
+    """The upper end of an axis: the least round number that is not below `greatest`; 1 if `greatest` is 0 or less."""
     if greatest <= 0 or not math.isfinite(greatest):
         return 1.0
     size = 10.0 ** math.floor(math.log10(greatest))

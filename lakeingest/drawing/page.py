@@ -45,7 +45,7 @@ def shown(text: object) -> str:
 
 
 def wide(table: str) -> str:
-    """A table in a frame within which a narrow screen moves it."""
+    """A table in a frame. On a narrow screen, a reader can move the table sideways within the frame."""
     return f'<div class="wide">{table}</div>'
 
 

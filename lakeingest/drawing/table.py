@@ -34,8 +34,8 @@ SORT = " ".join(_SCRIPT.split())
 def html_table(headers: Iterable[str], rows: Iterable[Sequence[object]], note: str = "") -> str:
     """The rows as an HTML table that can be sorted, and below it the note.
 
-    Headers, values and note are data: they cannot add tags. The cell of an unknown value (None) is empty. Columns with
-    numbers are on the right.
+    Headers, values and note are data: they cannot add tags. The cell of an unknown value (None) is empty. The values of
+    a column with numbers are aligned to the right.
     """
     names, listed = list(map(printable, headers)), [tuple(row) for row in rows]
     sides = sides_of(listed, len(names))
@@ -52,7 +52,7 @@ def html_table(headers: Iterable[str], rows: Iterable[Sequence[object]], note: s
 
 
 def sides_of(rows: Sequence[Sequence[object]], columns: int) -> list[Side]:
-    """The alignment of each of so many columns: right if it has a number."""
+    """The alignment of each column: right if the column has a number. `columns`: how many columns there are."""
     return ["right" if any(_is_number(row[index]) for row in rows) else "left" for index in range(columns)]
 
 

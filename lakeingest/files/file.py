@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakeingest.config.place import Place
     from lakeingest.config.storage import Storage
 
-THREADS_BYTES = 1 << 20  # of a data file that threads decode, or read ahead
+THREADS_BYTES = 1 << 20  # the least size of a data file that threads decode, or read ahead
 
 
 class File(Protocol):
@@ -65,7 +65,7 @@ class File(Protocol):
         """
 
     def create_from(self, contents: bytes) -> bool:
-        """Make a file, durably and at once, and return True. If it exists with other contents, return False.
+        """Make a file, durably and at once, and return True. If it exists, return whether it has the same contents.
 
         If several writers call this with different contents at the same time, exactly one gets True.
         """

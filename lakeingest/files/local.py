@@ -134,7 +134,7 @@ class Local(PosixPath):
         shutil.copyfile(self, to)
 
     def listed(self, pattern: str) -> list[Self]:
-        """The matching files and folders. Raises OSError if a folder cannot be read: `glob` leaves its files out."""
+        """The matching files and folders. Raises OSError for an unreadable folder, whose files `glob` leaves out."""
         own, _, below = pattern.partition("/")
         try:
             matching = [file for file in self.iterdir() if fnmatchcase(file.name, own)]

@@ -1,8 +1,8 @@
 """A file or folder of an object store: its name, which is a value, and the requests for it.
 
 A request whose answer is lost may have been carried out. So each document that is put on a condition has a nonce. By
-the nonce, a request recognises its own document in the store. A success is never reported as a refusal. A request is
-never repeated after another writer has replaced the document.
+the nonce, a request recognises its own document in the store. So a success is never reported as a refusal, and a
+request is never repeated after another writer has replaced the document.
 """
 
 import json

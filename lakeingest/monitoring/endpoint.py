@@ -29,6 +29,7 @@ class Endpoint(ThreadingHTTPServer):
         self, address: str, port: int, answer: Callable[[], bytes], content_type: str, spent: Callable[[float], None]
     ) -> None:
         """Listen. `spent` gets the CPU seconds of answers, from the threads that give them. Raises OSError."""
+        # the first address that the name stands for: its family, and host and port in `there`
         [(self.address_family, _, _, _, there), *_] = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
         self.answer, self.content_type, self._spent = answer, content_type, spent
         super().__init__((str(there[0]), port), _Handler)
@@ -45,6 +46,7 @@ class Endpoint(ThreadingHTTPServer):
         self.server_close()
 
     def _listen(self) -> None:
+        """Take connections until `close` is called. Each connection gets a thread."""
         while self._is_open:
             try:
                 client = self.get_request()  # waits for one

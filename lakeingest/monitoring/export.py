@@ -33,7 +33,7 @@ _Errors = tuple[tuple[object, ...], ...]
 class _Remote:
     """A place to which figures are sent in the background: `send` sends them, at most once in `every` seconds.
 
-    `lacks_news`: there were news while it was sending, and it need not wait for them.
+    `lacks_news`: there was news while it was sending, and it gets news without a pause, because `every` is 0.
     """
 
     send: Callable[[], None]
@@ -44,7 +44,7 @@ class _Remote:
 
     @property
     def has_to_catch_up(self) -> bool:
-        """Whether it can have now the news that it lacks."""
+        """Whether it lacks news, and can get the news now, because it is not sending."""
         return self.lacks_news and self.sending is None
 
 
@@ -194,5 +194,5 @@ class Export:
 
 
 def _errors_of(event: Measured) -> _Errors:
-    """The name of the error of each table, and of each table beside it; '' where none has stopped it."""
+    """By table, the name of its error, and those of its companions' errors; '' for one that goes on."""
     return tuple((one.table, one.error, *one.companions.values()) for one in event.tables)

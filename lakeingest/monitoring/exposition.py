@@ -21,11 +21,11 @@ _HEADS = {
     for name, definition in DEFINITIONS.items()
 }
 
-_BY_FIRST = {definition.samples[0]: definition for definition in DEFINITIONS.values()}  # by its first series
+_BY_FIRST = {definition.samples[0]: definition for definition in DEFINITIONS.values()}  # a summary has two series
 
 
 class Exposition:
-    """The text of a run's figures. What of it stays the same is made once. Several threads may ask for it."""
+    """The text of a run's figures. The parts that stay the same are made once. Several threads may ask for the text."""
 
     def __init__(self, pipeline: str, figures: Figures) -> None:
         """`pipeline`: the value of the label of this name, which each series has."""
@@ -54,7 +54,7 @@ class Exposition:
     def _samples(self, name: str, definition: Definition, values: dict[Labels, float]) -> Iterator[str]:
         """Yield a line for each value of a series."""
         old = self._starts.get(name, {})
-        # what is gone is forgotten
+        # labels that have no value any more are forgotten
         starts = self._starts[name] = {key: old.get(key) or self._start(name, definition, key) for key in values}
         for key, value in values.items():
             yield f"{starts[key]}{float(value)!r}\n"
@@ -68,7 +68,7 @@ class Exposition:
 
 
 def write_textfile(path: Path, exposition: Exposition) -> None:
-    """Replace the text file by the figures, at once. Whoever may list its folder may read it, and nobody else.
+    """Replace the text file by the figures, in one step. Whoever may list its folder may read it, and nobody else.
 
     Raises OSError.
     """

@@ -52,7 +52,7 @@ class Figures:
     def observe(self, event: Event) -> None:
         """Collect the figures of an event."""
         with self._lock:
-            self._version += not isinstance(event, Measured)
+            self._version += not isinstance(event, Measured)  # a measurement counts only if it changes a state
             match event:
                 case Measured():
                     self._measured(event)
@@ -153,7 +153,7 @@ class Figures:
         if self._kept_until is not None:
             values["binlog_kept_until_timestamp_seconds"] = {(): self._kept_until}
             values["binlog_kept_seconds"] = {(): max(0.0, self._kept_until - now)}
-        return {f"{PREFIX}{name}": its for name, its in values.items()}
+        return {f"{PREFIX}{name}": by_labels for name, by_labels in values.items()}
 
     def _measured(self, event: Measured) -> None:
         """Put the values of this measurement in the place of those of the last one."""
@@ -167,25 +167,25 @@ class Figures:
             self._version += 1
 
     def _of_tables(self, tables: Sequence[Measure]) -> Values:
-        """The values of measures, except for their times: these are kept for `values`, which makes ages of them."""
-        named = [(str(table.table), table) for table in tables]
-        self._as_of = _known(named, "as_of")
-        self._proven_since = _known(named, "proven_since")
+        """The values of measures. Their times are not among them, but stored here: `_moving` makes ages of them."""
+        with_names = [(str(table.table), table) for table in tables]
+        self._as_of = _known(with_names, "as_of")
+        self._proven_since = _known(with_names, "proven_since")
         return {
             "table_failed": {
-                (name, table.error, _exit_code(table.error)): float(bool(table.error)) for name, table in named
+                (name, table.error, _exit_code(table.error)): float(bool(table.error)) for name, table in with_names
             },
             "companion_failed": {
                 (name, key, error, _exit_code(error)): float(bool(error))
-                for name, table in named
+                for name, table in with_names
                 for key, error in table.companions.items()
             },
-            "table_paused": {(name,): float(table.paused) for name, table in named},
-            "rows": _known(named, "rows"),
-            "lag_bytes": _known(named, "lag_bytes"),
-            "lag_seconds": _known(named, "lag_seconds"),
-            "max_staleness_seconds": _known(named, "max_staleness"),
-            "quarantined_keys": _known(named, "quarantined"),
+            "table_paused": {(name,): float(table.paused) for name, table in with_names},
+            "rows": _known(with_names, "rows"),
+            "lag_bytes": _known(with_names, "lag_bytes"),
+            "lag_seconds": _known(with_names, "lag_seconds"),
+            "max_staleness_seconds": _known(with_names, "max_staleness"),
+            "quarantined_keys": _known(with_names, "quarantined"),
         }
 
     def _count(self, name: str, table: TableId | None, number: float = 1, *labels: str) -> None:

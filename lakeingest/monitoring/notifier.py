@@ -96,7 +96,7 @@ class Notifier:
         self._arrived(failed)
 
     def _arrived(self, failed: set[str]) -> None:
-        """Store what was told, now that the notices of all tables have arrived, except of the tables in `failed`."""
+        """Store what was told, now that all notices have arrived, except those of the tables in `failed`."""
         before = self._told()
         arrived = {table: told for table, told in self._next.items() if table not in failed}
         after = before | arrived

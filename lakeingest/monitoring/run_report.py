@@ -58,7 +58,7 @@ class RunReport:
         self._stored = in_background(lambda: store_report(state_of(self._config), name, page))
 
     def _kind(self, ending: Ending | None) -> Kind:
-        """The kind of the run, in the report's name; '' unless the run had nothing to do, or is to be tried again.
+        """The kind of the run, for the report's name: whether it is to be tried again, or had nothing to do; else ''.
 
         If the run has stored a report before, the name stays the same.
         """

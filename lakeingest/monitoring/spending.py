@@ -9,7 +9,7 @@ from lakeingest.core.figures.budget import is_due
 
 
 class Spending:
-    """What metrics take from one delivery to the next, beside what the whole process takes."""
+    """The CPU seconds of metrics from one delivery to the next, which `is_due` compares with those of the process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
