@@ -146,7 +146,7 @@ class Workspace:
             return f"all rows of {printable(copy.target)} were deleted"
         folder = self.config.target.folder(copy.table)
         lines = (folder.path / ".hoodie" / "hoodie.properties").read_text(encoding="utf-8").splitlines()
-        properties = dict(line.partition("=")[::2] for line in lines)
+        properties = dict(line.partition("=")[::2] for line in lines)  # [::2] leaves out the equals sign
         options = {
             "hoodie.table.name": properties["hoodie.table.name"],
             "hoodie.datasource.write.recordkey.field": properties["hoodie.table.recordkey.fields"],
@@ -218,7 +218,7 @@ def _write_pipeline(path: Path, sample: SampleSource, more: Mapping[str, Any]) -
 
 
 def _own_folder() -> tuple[Path, ExitStack]:
-    """A new folder, and a stack that removes it when it is closed."""
+    """A new folder, and a stack. The folder is removed when the stack is closed."""
     folder, stack = Path(tempfile.mkdtemp(prefix="lakeingest-")), ExitStack()
     stack.callback(shutil.rmtree, folder, ignore_errors=True)
     return folder, stack

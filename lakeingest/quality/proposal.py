@@ -73,7 +73,7 @@ def propose(schema: TableSchema, rows: pa.Table, *, is_whole: bool) -> tuple[Pro
         unique = {"type": "expect_compound_columns_to_be_unique", "kwargs": {"column_list": list(schema.key)}}
     key = Proposal(
         column=None,
-        type=", ".join(schema.key),  # the line of evidence shows the key's columns in place of a type
+        type=", ".join(schema.key),  # the property `evidence` shows the key's columns in place of a type
         values=rows.num_rows,
         nulls=0,
         distinct=rows.num_rows,
@@ -191,7 +191,7 @@ def _day(moment: date | datetime) -> date:
 
 
 def _sayable(documents: Iterable[Document]) -> Iterator[Document]:
-    """The documents without the text `$PARAMETER`, which Great Expectations would take for a parameter."""
+    """Leave out documents with the text `$PARAMETER`, which Great Expectations would take for a parameter."""
     return (document for document in documents if "$PARAMETER" not in str(document["kwargs"]))
 
 

@@ -56,7 +56,7 @@ def _is_unique(rows: pa.Table, names: Sequence[str]) -> bool:
     is_ascending = pc.all(_is_less_than_next(columns), min_count=0).as_py()  # True for a single row
     if is_ascending:  # the usual case, because a chunk is read in the order of its key
         return True
-    distinct = rows.select(list(names)).group_by(list(names)).aggregate([])
+    distinct = rows.select(list(names)).group_by(list(names)).aggregate([])  # a row for each group of equal rows
     return bool(distinct.num_rows == rows.num_rows)
 
 

