@@ -81,6 +81,7 @@ def lakeingest(
     ] = False,
 ) -> None:
     """Exact copies of MySQL tables in a lake."""
+    # the other options have acted already: in their callbacks, and `--debug` in `main`
     if config is not None:
         os.environ["LAKEINGEST_CONFIG"] = str(config)  # each command takes its default from this variable
 

@@ -111,7 +111,7 @@ def optional(fields: pa.Schema) -> pa.Schema:
 
 
 def change_schema(schema: TableSchema) -> pa.Schema:
-    """The Arrow schema of a table's change rows: their kind and origin (core.change), then the table's columns."""
+    """The Arrow schema of a table's change rows: kind and origin (`core.tables.change`), then the table's columns."""
     return pa.schema([*_ORIGIN_FIELDS, *table_schema(schema)])
 
 
@@ -161,7 +161,8 @@ def rows_after_changes(
 
 
 READ_OP = "r"  # the value of the metadata column OP for a row that was read from the table
-_OPS = [{RowKind.INSERT: "c", RowKind.UPDATE_AFTER: "u"}.get(kind, "d") for kind in RowKind]  # by the kind's number
+# The values of OP and of DELETED, by the kind's number. A -U counts as a delete, because its +U brings the new row
+_OPS = [{RowKind.INSERT: "c", RowKind.UPDATE_AFTER: "u"}.get(kind, "d") for kind in RowKind]
 _DELETES = [kind.is_delete for kind in RowKind]
 _PLACE_DIGITS = 6, 10, 20  # the number of digits of each part (epoch, file, position) in the text of a place
 

@@ -190,6 +190,7 @@ def _kernels() -> dict[str, Path]:
         check=True,
     )
     modules = [Path(line) for line in done.stdout.splitlines()]
+    # the folder of the kernels keeps its name: a job's Python computes the same name, and looks for it in `__pycache__`
     return {f"{PACKAGE.name}/mysql/wire/__pycache__/{path.parent.name}/{path.name}": path for path in modules}
 
 

@@ -52,7 +52,7 @@ class DataprocBatches(GoogleJobs[DataprocServerless]):
                     "args": list(job.arguments),
                     "archive_uris": job.unpacked,
                 },
-                # None: the service's own Python
+                # `None` in the environment: the service's own Python
                 "runtime_config": {
                     "version": self.config.runtime,
                     "properties": {**job.environment(DRIVER, None), **job.launch, **job.settings},

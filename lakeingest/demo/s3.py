@@ -127,8 +127,8 @@ def _build(work: Path, module: str, name: str) -> Path:
     if not go.exists():
         raise OperatorNeeded(f"{GO} has no program for this machine")
     places = {variable: str(work / variable.lower()) for variable in ("GOPATH", "GOCACHE", "GOBIN")}
-    flags = ["-trimpath", "-modcacherw", "-ldflags=-s -w"]
-    environment = {**places, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
+    flags = ["-trimpath", "-modcacherw", "-ldflags=-s -w"]  # -modcacherw: the cache of modules can be deleted
+    environment = {**places, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}  # local: Go does not fetch another Go
     _run_build([str(go), "install", *flags, module], environment, name)
     return work / "gobin" / name
 

@@ -18,7 +18,7 @@ def in_notebook() -> bool:
 
 @contextmanager
 def drawn_again(shown: object) -> Iterator[Callable[[], None]]:
-    """Display `shown` below the cell. Within the block, a call of the yielded function lets it be drawn again soon.
+    """Display `shown` below the cell. Within the block, draw it again soon after each call of the yielded function.
 
     A thread draws, so that the work of the cell does not wait for it. At the end of the block `shown` is drawn once
     more. `shown` must be safe to draw while another thread changes it.

@@ -184,7 +184,7 @@ class Course:
                 table.error = None if event.again else event.error
 
     def _measure(self, event: Measured, at: float, now: float) -> None:
-        """Keep the greatest lag and age of a table, and the rate of changes since the last measurement."""
+        """Keep the greatest lag and the greatest age of all tables, and the rate of changes since the last call."""
         self.measured = event
         lags = [table.lag_bytes for table in event.tables if table.lag_bytes is not None]
         moments = [table.as_of for table in event.tables if table.as_of is not None]

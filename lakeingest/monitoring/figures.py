@@ -202,6 +202,7 @@ def _exit_code(error: str) -> str:
 
 
 def _ages(moments: Mapping[Labels, float], now: float) -> dict[Labels, float]:
+    """How many seconds ago each moment was; 0 for a moment that is still to come, by a clock that is ahead."""
     return {labels: age(moment, now) or 0.0 for labels, moment in moments.items()}
 
 

@@ -88,6 +88,7 @@ def _python_misfit(error: BaseException) -> str | None:
     text = next((text for text in map(str, _causes(error)) if _UNFIT.search(text)), None)
     if text is None or "pyspark" not in sys.modules:  # without PySpark in this process, the error is not Spark's
         return None
+    # the last reason is shown: a traceback of Python names its error at the end
     reasons = _REASON.findall(text.partition("Driver stacktrace")[0]) or ["it does not start"]
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     return (
