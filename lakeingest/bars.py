@@ -51,6 +51,7 @@ class Bars:
                 self._advance(event.table, 1, task.fields["rows"], task.elapsed)
 
     def _begin(self, table: TableId, total: int) -> None:
+        """Add a bar for the table. The field `rows` of the bar counts the rows that are compared, for their speed."""
         self._bar_of[table] = self.progress.add_task(printable(str(table)), total=total, speed="", rows=0)
 
     def _advance(self, table: TableId, by: int, rows: int, seconds: float | None) -> None:

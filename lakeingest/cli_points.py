@@ -48,6 +48,7 @@ def points_command(
         return
 
     def report(document: object) -> None:
+        """Print a signal that has changed."""
         terminal.say(str(document))
 
     if action == "create":

@@ -158,6 +158,7 @@ def _ask(
     from lakeingest.commands.signal import ask
 
     def report(document: object) -> None:
+        """Print a signal that has changed."""
         terminal.say(str(document))
 
     with console.observer(Console(stderr=True)) as draw:

@@ -153,4 +153,4 @@ def _make_bucket(server: LocalS3) -> None:
         region=REGION,
         allow_bucket_creation=True,
     )
-    store.create_dir(server.bucket)
+    store.create_dir(server.bucket)  # a folder of the store itself is a bucket

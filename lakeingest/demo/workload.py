@@ -104,7 +104,7 @@ class Workload:
 
 
 def _random_order_id(chance: random.Random, size: Sizes) -> int:
-    """The id of an order, or now and then an id of no order that the shop began with."""
+    """The id of an order that the shop began with, or now and then a greater id, which an order may have or not."""
     return chance.randint(1, size.orders + size.orders // 20 + 1)
 
 

@@ -189,6 +189,7 @@ class RunPage:
             yield cost.stage, cost.times, cost.wall, cost.cpu
 
     def _measures(self) -> dict[str, Measure]:
+        """The last measurement of each table, by the table's name; empty before the first measurement."""
         measured = self.course.measured
         return {} if measured is None else {str(measure.table): measure for measure in measured.tables}
 

@@ -151,6 +151,7 @@ class _Session(Session):
         self.hooks["response"].append(self._note)
 
     def _note(self, response: Response, *_: object, **__: object) -> None:
+        """Note the status of an answer: the client calls this for each one."""
         self._status = response.status_code
 
     def assert_arrived(self, arrived: bool) -> None:  # noqa: FBT001 - an assertion

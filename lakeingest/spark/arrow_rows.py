@@ -29,6 +29,7 @@ def _as_message(schema: pa.Schema, batch: pa.RecordBatch) -> bytearray:
 
 
 def _from_messages(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    """The batches that `_as_message` has put into the messages."""
     for batch in batches:
         for message in batch["message"]:
             yield from pa.ipc.open_stream(message.as_buffer())

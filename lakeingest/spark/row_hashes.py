@@ -193,4 +193,5 @@ def _mended(texts: pa.Array, is_wrong: Callable[[pa.Array], pa.Array], mend: Cal
 
 
 def _each(values: pa.Array, text_of: Callable[[Any], str]) -> pa.Array:
+    """The texts that `text_of` makes of the values, one by one in Python; NULL stays NULL."""
     return pa.array((None if value is None else text_of(value) for value in values.to_pylist()), _TEXT)
