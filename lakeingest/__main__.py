@@ -14,10 +14,10 @@ ARCHIVES = ("job", "dependencies")  # the names of the unpacked archives: what f
 
 
 def find_archives() -> None:
-    """Add the archives in the working folder to `sys.path`; if it has none, and lakeingest is not installed, Spark's.
+    """Add the archives in the working folder to `sys.path`. If it has none, lakeingest may be installed already.
 
-    In client mode, the archives are in Spark's folder. This folder becomes the working folder then. Exits if Spark's
-    folder has no archives either.
+    If lakeingest is not installed either, the archives are in Spark's folder, as in client mode. They are added from
+    there, and Spark's folder becomes the working folder. Exits if Spark's folder has no archives.
     """
     if _add_archives(Path.cwd()) or find_spec("lakeingest") is not None:
         return  # the service has unpacked the archives here, or lakeingest is installed

@@ -188,7 +188,7 @@ class Pipeline(SignalMethods):
         return published_versions(self.config, table)
 
     def rows(self, table: str, version: int | None = None) -> "pa.Table":
-        """The rows of a version of the copy; without `version`, the rows that readers see now. They are in key order.
+        """The rows of a version of the copy, in key order; without `version`, the rows that readers see now.
 
         Needs no Spark.
         """

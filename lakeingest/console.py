@@ -70,7 +70,7 @@ def adopted_lines(results: "Sequence[Adopted]") -> Iterator[str]:
 def observer(console: Console) -> Iterator[Observer]:
     """An observer for use within the block. On a terminal it draws progress bars and prints lines, elsewhere it logs.
 
-    If the log is JSON, the observer only logs, on a terminal, too.
+    If the log is JSON, the observer only logs, even on a terminal.
     """
     line_of = line_maker()
     if not console.is_terminal or is_json():

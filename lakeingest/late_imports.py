@@ -121,7 +121,7 @@ def import_late() -> None:
     Numpy, which PyArrow imports, gets no threads for linear algebra. Nobody needs these threads here, and each waits
     busily for work, which takes a twentieth of a second. On Linux, PyArrow gets an allocator that gives memory back
     sooner: with its usual one, each thread keeps for itself what it has freed. Pydantic does not look for plugins in
-    all installed packages, which takes 30 milliseconds. Values that the environment has stay.
+    all installed packages, which takes 30 milliseconds. Variables that are set stay as set.
     """
     make_methods_late()
     if not any(isinstance(finder, _LateFinder) for finder in sys.meta_path):

@@ -12,7 +12,7 @@ MOST = 20_000  # the most keys, such as tables: beyond them, the value that was 
 
 
 class Latest(Generic[Key, Value]):
-    """For each key, the value of the contents that were met last. The values are frozen: all callers get the same."""
+    """For each key, the value of the contents that were last given for it. All callers get the same, frozen value."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most

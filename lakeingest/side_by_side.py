@@ -11,9 +11,9 @@ Result = TypeVar("Result")
 def side_by_side(call: Callable[[Item], Result], items: Iterable[Item], at_once: int) -> list[Result]:
     """The results of the calls, in the order of the items. At most `at_once` calls run at the same time.
 
-    If calls raise errors, the first of them in the order of the items is raised. Then, and when Ctrl-C or SIGTERM
-    interrupts this function, no further call begins, and the calls that have begun end first. With an `at_once` of 1,
-    all calls run in the caller's thread.
+    If calls raise errors, the first of them in the order of the items is raised. After an error, and when Ctrl-C or
+    SIGTERM interrupts this function, no further call begins, and this function waits for the calls that have begun.
+    With an `at_once` of 1, all calls run in the caller's thread.
     """
     all_items = list(items)
     if at_once == 1 or len(all_items) <= 1:

@@ -19,8 +19,8 @@ class Job:
     """A job, independent of the service that runs it.
 
     `token` identifies the job: a service starts only one job for all requests with the same token. `archives` has the
-    URI of each archive by the folder into which it is unpacked. `launch` are the settings that name the jars, which
-    Spark needs before it starts. `settings` are the user's settings of Spark.
+    URI of each archive by the folder into which it is unpacked. `launch` are the settings that name the jars: Spark
+    needs these settings before it starts. `settings` are the user's settings of Spark.
     """
 
     name: str

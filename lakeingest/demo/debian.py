@@ -118,7 +118,7 @@ def unpacked_command(flavor: Flavor, folder: Path, say: Callable[[str], None]) -
 def caches(folder: Path) -> list[Path]:
     """The folders that can hold the cache, the preferred folder first. The last one is under `folder`.
 
-    A home folder without access is left out.
+    A home folder that this user may not enter is left out.
     """
     fallback = folder / "cache"
     if chosen := os.environ.get("LAKEINGEST_CACHE"):

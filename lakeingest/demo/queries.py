@@ -11,7 +11,7 @@ from lakeingest.spark.session import java_home
 
 
 def queries(config: Config, table: TableId) -> dict[str, str]:
-    """Commands that count the rows of a table, by the names of their tools. Spark is there only if it is installed."""
+    """Commands that count the rows of a table, by tool. The tool Spark is left out if PySpark is not installed."""
     samples = FORMATS[config.target.format].sample_queries(config.target, table)
     pyspark = find_spec("pyspark")
     commands = {}

@@ -25,7 +25,7 @@ class Lane:
 
 
 def timeline(lanes: Sequence[Lane], seconds: float) -> str:
-    """The lanes of so many seconds, below each other, and the axis of the time. Names are data."""
+    """The lanes, one below the other, and the axis of the time from 0 to `seconds`. Names are data, no HTML."""
     rows = "".join(_row(lane, max(seconds, 1e-9)) for lane in lanes)  # never 0, because it is a divisor
     ticks = "".join(f"<span>{shown(_tick(seconds * part / _TICKS))}</span>" for part in range(_TICKS + 1))
     return (

@@ -180,7 +180,7 @@ class File(Protocol):
     # data files
 
     def draft(self) -> Path:
-        """A path of this machine, where the caller writes the data file. Then `take` makes it this file.
+        """A path of this machine, where the caller writes the data file. `take` turns the written draft into this file.
 
         The caller makes sure that no other process writes the file.
         """
@@ -192,7 +192,7 @@ class File(Protocol):
         """The file in a form that PyArrow opens."""
 
     def open_lasting(self) -> BinaryIO:
-        """The data file, open. It can be read even after it is removed."""
+        """The data file, open. Its contents can be read even after the file is removed."""
 
 
 def state_of(config: "Config") -> File:

@@ -23,7 +23,7 @@ def in_background(work: Callable[[], Result]) -> Future[Result]:
 
 
 def outcomes(sending: Future[list[Exception | None]], count: int, seconds: float) -> list[Exception | None]:
-    """Wait, for `seconds` at most, until `count` documents have arrived. Returns the error of each; None without one.
+    """Wait, for `seconds` at most, until `count` documents have arrived. Returns the error of each; None if it arrived.
 
     If `sending` takes longer, each document gets a TimeoutError. If `sending` raises an error, each gets this error.
     """

@@ -20,7 +20,7 @@ _PAUSE_SECONDS = 0.1  # after a connection that could not be taken
 class Endpoint(ThreadingHTTPServer):
     """A port that answers each GET and HEAD with a text. Each client has a thread, so that a slow one delays no other.
 
-    While nobody asks, it takes no CPU time: `serve_forever` would look twice a second whether it has to end.
+    While nobody asks, it takes no CPU time, unlike `serve_forever`, which looks twice a second whether it has to end.
     """
 
     allow_reuse_port = False  # else a port that is taken would be shared, and the run would not say so

@@ -194,5 +194,5 @@ class Export:
 
 
 def _errors_of(event: Measured) -> _Errors:
-    """By table, the name of its error, and those of its companions' errors; '' for one that goes on."""
+    """Each table with the name of its error, and the names of its companions' errors; '' stands for no error."""
     return tuple((one.table, one.error, *one.companions.values()) for one in event.tables)

@@ -50,7 +50,7 @@ class Notifier:
         self._note_arrivals(END_SECONDS)
 
     def _told(self) -> dict[str, Known]:
-        """By table, what notices have told, as far as they have arrived. It is read from the state folder once."""
+        """By table, what notices have told, as far as they have arrived. The first call reads the state folder."""
         if self._known is None:
             self._known = {}
             with suppress(LakeIngestError):

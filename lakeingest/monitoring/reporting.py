@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 def reported(config: Config, observe: Observer, run: Callable[[Observer], Result], *, follow: bool) -> Result:
-    """Run with an observer that reports the events, too. Returns the result of `run`, or raises its error."""
+    """Call `run` with an observer that also reports each event, and report the end. Returns and raises as `run`."""
     report = RunReport(config, observe)
     observe, notifier, lineage, export = report.observe, None, None, None
     if config.notify.webhook is not None:

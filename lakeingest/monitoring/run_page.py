@@ -172,7 +172,7 @@ class RunPage:
             yield name, state, measure.rows, measure.position, iso_time(measure.as_of), *numbers, table.gate
 
     def _gates(self) -> Iterator[str]:
-        """How many of the last gates passed, and a row for each of the others."""
+        """How many of the last gates passed without a warning, and a row for each gate that failed or warns."""
         tables = self.course.tables
         gates = [(name, gate) for name in self._ordered(tables) for gate in tables[name].gates.values()]
         others = [(name, gate) for name, gate in gates if gate.failed or gate.warnings]

@@ -28,7 +28,7 @@ class Spending:
 
     @contextmanager
     def counted(self, place: str | None = None) -> Iterator[None]:
-        """Count what this thread computes within the block, which delivers figures to the place, if one is named."""
+        """Count this thread's CPU seconds within the block. If a place is named, the block delivers figures to it."""
         began = time.thread_time()
         try:
             yield

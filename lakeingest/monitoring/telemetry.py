@@ -100,7 +100,7 @@ class Telemetry:
 
 
 def _unit(unit: str) -> str:
-    """The unit in UCUM. What is counted is in braces, so that Prometheus does not add it to the name of the metric."""
+    """The unit in UCUM. Counted things are in braces, so that Prometheus does not add them to the metric's name."""
     return _UNITS.get(unit, f"{{{unit.replace(' ', '_')}}}")
 
 

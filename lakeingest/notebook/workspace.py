@@ -40,7 +40,7 @@ _SPARK = {"conf": {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}}
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Workspace:
-    """The place of a notebook's work. `close` ends what it has started, and removes its own folder.
+    """The place of a notebook's work. `close` ends what the workspace has started, and removes the workspace's folder.
 
     `path`: the pipeline.yml. `overrides`: values in place of those in the file, as for `--set`. `url`: the source, for
     a file that is still to be written. `table`: the table to look at; None if nobody has named one. `sample`: the

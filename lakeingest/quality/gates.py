@@ -234,7 +234,7 @@ def _as_line(row: Mapping[str, Any]) -> str:
 
 
 def _key_values(row: Mapping[str, Any], key: Sequence[str]) -> dict[str, Any]:
-    """The columns of the key in a row of a result, which may lack some of them."""
+    """The values of the key's columns, as far as the row of a result has these columns."""
     return {name: row[name] for name in key if name in row}
 
 

@@ -182,7 +182,7 @@ def _bounds(column: Column, least: Any, greatest: Any) -> dict[str, Any]:
 
 
 def _can_be_bound(column: Column, least: Any) -> bool:
-    """Whether Great Expectations compares with this value as Spark does: they have two calendars for early dates."""
+    """Whether Great Expectations compares with this value as Spark does: for early dates, their calendars differ."""
     return column.kind not in _MOMENTS or _day(least).year > _GREGORIAN
 
 

@@ -19,7 +19,7 @@ _NAME = re.compile(r"\d{8}T\d{6}\.\d{6}Z", re.ASCII)
 
 
 def tables_with_reports(state: File, tables: Collection[TableId]) -> set[TableId]:
-    """The tables among `tables` with reports of gates in the state folder. One listing says it for all of them."""
+    """The tables among `tables` with reports of gates in the state folder. This takes one listing for all tables."""
     folders = set((state / FOLDER).subfolders()) if tables else set()
     return {table for table in tables if file_name(str(table)) in folders}
 

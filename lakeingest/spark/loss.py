@@ -33,7 +33,7 @@ _REASON = re.compile(r"^\s*(\w*Error\b.*|lakeingest: .*|.*Cannot run program.*|.
 
 @contextmanager
 def named_loss() -> Iterator[None]:
-    """Turn an error of the block that Spark's loss has caused into SparkLost.
+    """Raise SparkLost in place of an error of the block, if Spark's loss has caused the error.
 
     Raises OperatorNeeded if the executors' Python cannot do the driver's work. Other errors stay as they are.
     """

@@ -47,7 +47,7 @@ nurse(int(sys.argv[2]), import_all)
 
 
 class Nursery:
-    """A process that waits for `start`, and then forks workers. It ends with its run, also if the run is killed."""
+    """A process that waits for `start`, and then forks workers. It ends with its run, even if the run is killed."""
 
     def __init__(self, pid: int, wait: Callable[[], object], control: socket.socket) -> None:
         """`wait` waits until the process has ended. Over `control`, the process gets the files of its workers."""

@@ -1,7 +1,7 @@
 """Worker processes that a run starts on this machine. They are ready in a second; Spark's workers need five.
 
 The workers are forked from the `nursery`. Each worker has one end of a socket, and the run has the other end. When the
-run ends, even if it is killed, its ends are closed. Then the workers end at once, also in the middle of a task, because
+run ends, even if it is killed, its ends are closed. Then the workers end at once, even in the middle of a task, because
 nobody takes the result of the task, and the source would have to keep a read view for it.
 """
 
@@ -29,7 +29,7 @@ class OwnWorkers:
     """`count` worker processes. They start in the background; the first tasks wait for them."""
 
     def __init__(self, count: int, log_folder: Path, nursery: Nursery | None = None) -> None:
-        """Start the processes, from this nursery or from a new one. What they print goes to a log in this folder."""
+        """Start the processes, from this nursery or from a new one. Their output goes to a log in `log_folder`."""
         pairs = [socket.socketpair() for _ in range(count)]
         with open_log(log_folder / LOG) as log:
             self._nursery = nursery or Nursery.started(log)

@@ -92,7 +92,7 @@ def _with_octets(texts: pa.Array) -> Sequence[pa.Array]:
 
 
 def _joined(pieces: Sequence[pa.Array | pa.Scalar]) -> tuple[list[int], memoryview]:
-    """The joined text of each row: where each text begins in the bytes, with the end of the last one; and the bytes."""
+    """The joined texts of the rows, as offsets and bytes: the text of row n is between the offsets n and n + 1."""
     joined = pc.binary_join_element_wise(*pieces, _EMPTY).cast(pa.large_binary())
     # the buffers of an array of texts: which are NULL, the offsets, the bytes; None in place of no bytes
     offsets = np.frombuffer(joined.buffers()[1], np.int64)[joined.offset : joined.offset + len(joined) + 1]

@@ -173,7 +173,7 @@ def ivy_folder(folder: Path) -> Path:
 
 @cache
 def _temporary_folder() -> Path | None:
-    """A folder for Spark's temporary files that only this user can read, because the files have rows of the source.
+    """A folder that only this user can read: for Spark's temporary files, which have rows of the source.
 
     None: no temporary folder can be written, which Spark itself reports.
     """
