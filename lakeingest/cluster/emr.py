@@ -85,6 +85,7 @@ class EmrSteps(AmazonJobs[Emr]):
         logs = cluster.get("LogUri")
         if not logs:
             return ""
+        # the scheme of `logs` can be another one, such as s3n
         uri = f"s3://{logs.partition('://')[2].rstrip('/')}/{self.config.cluster_id}/steps/{run}"
         return driver_output(self.folder(uri))
 

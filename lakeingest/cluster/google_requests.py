@@ -35,7 +35,7 @@ def assert_accepted(kind: str, request: Mapping[str, Any], required: Mapping[str
     path of each required field, with the key of pipeline.yml that gives its value.
     """
     try:
-        getattr(google_types(), kind)(request)
+        getattr(google_types(), kind)(request)  # the type's constructor checks the request
     except (ValueError, TypeError) as error:
         raise ConfigError(f"submit: {kind} takes no such request: {error}") from error
     missing = [key for path, key in required.items() if not _value_at(request, path)]

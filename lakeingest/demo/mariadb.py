@@ -20,6 +20,7 @@ def share_folder(command: Sequence[str]) -> Path:
 
 def system_tables_sql(folder: Path) -> str:
     """The statements that create the system tables, for a server in bootstrap mode (`--bootstrap`)."""
+    # the files are named `mysql_…` or `mariadb_…`, by the version
     prefix = next(folder.glob("*_system_tables.sql")).name.removesuffix(_SCRIPTS[0])
     scripts = [(folder / f"{prefix}{name}").read_text(errors="replace") for name in _SCRIPTS]
     # NULL lets root log in by a password; with the package's own set-up, root would log in by a Unix socket

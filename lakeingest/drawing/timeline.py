@@ -61,7 +61,7 @@ def _row(lane: Lane, whole: float) -> str:
 def _bar(span: Span, whole: float, colour: str) -> str:
     """A bar as wide as its time, but wide enough to be seen."""
     start, end = span
-    left = min(100.0 * start / whole, 99.8)
+    left = min(100.0 * start / whole, 99.8)  # so that a bar of the least width, 0.2 %, is within the lane
     width = max(100.0 * (end - start) / whole, 0.2)
     return f'<rect x="{left:.2f}%" width="{width:.2f}%" height="{_HEIGHT}" fill="{COLOURS[colour]}"/>'
 

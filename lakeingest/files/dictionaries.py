@@ -41,6 +41,7 @@ def repetitive_columns(rows: pa.Table) -> list[str]:
 
     Nested columns are left out: Parquet has other names for their values.
     """
+    # `_SAMPLE` rows, or fewer if these have more than `_SAMPLE_BYTES`, by the mean size of a row
     count = max(1, min(_SAMPLE, len(rows) * _SAMPLE_BYTES // max(1, rows.nbytes)))
     # rows at equal distances, which are rounded up so that there are at most `count`
     sample = rows.take(np.arange(0, len(rows), -(-len(rows) // count))) if len(rows) > count else rows

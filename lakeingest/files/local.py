@@ -135,7 +135,7 @@ class Local(PosixPath):
 
     def listed(self, pattern: str) -> list[Self]:
         """The matching files and folders. Raises OSError for an unreadable folder, whose files `glob` leaves out."""
-        own, _, below = pattern.partition("/")
+        own, _, below = pattern.partition("/")  # for names in this folder, and for what is below them
         try:
             matching = [file for file in self.iterdir() if fnmatchcase(file.name, own)]
         except FileNotFoundError:

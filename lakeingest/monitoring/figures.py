@@ -140,7 +140,7 @@ class Figures:
         """The series that change as time passes."""
         is_active = self._seconds is None
         seconds = time.monotonic() - self._began if self._seconds is None else self._seconds
-        values: Values = {
+        values: Values = {  # `()` are the labels of a value without labels
             "run_started_timestamp_seconds": {(): self._started_at},
             "run_seen_timestamp_seconds": {(): now if is_active else self._started_at + seconds},
             "run_active": {(): float(is_active)},

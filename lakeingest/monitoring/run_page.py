@@ -162,7 +162,7 @@ class RunPage:
             table, measure = self.course.tables.get(name, TableCourse()), measured.get(name)
             state = table.readers or "unchanged"
             if measure is None:
-                yield name, state, None, None, None, None, None, table.gate
+                yield name, state, None, None, None, None, None, table.gate  # only a measurement has the other values
                 continue
             if measure.error or measure.paused:
                 state = f"stopped, {measure.error}" if measure.error else "paused"

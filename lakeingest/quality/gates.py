@@ -262,7 +262,7 @@ def _error(info: Any) -> str | None:
     messages = [str(document["exception_message"]).strip() for document in documents if document["raised_exception"]]
     lines = messages[0].splitlines() if messages else []
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
-        lines = lines[1:]  # the first line only names the call; the second line has Java's error
+        lines = lines[1:]  # the first line only names the call; the second line has Java's error, after a colon
     return _shortened(lines[0].lstrip(": "), 300) if lines else None
 
 
