@@ -1,8 +1,8 @@
 """`python -m lakeingest` is the command `lakeingest`. This file is also the program of a job on a cluster.
 
 Such a job has this file and archives with lakeingest. So this file first adds the unpacked archives to `sys.path`. On
-YARN and Kubernetes in cluster mode, and on EMR Serverless, they are in the working folder. In client mode they are in a
-folder of Spark, which exists only after a session has started.
+YARN and Kubernetes in cluster mode, and on EMR Serverless, the archives are unpacked into the working folder. In client
+mode they are in a folder of Spark, which exists only after a session has started.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Values that are needed again and again: each is made once from stored contents, and kept until they change."""
+"""Values that are needed often: each value is made once from stored contents, and kept until the contents change."""
 
 import hashlib
 import threading

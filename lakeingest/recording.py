@@ -1,4 +1,4 @@
-"""Records what becomes of a run in the state folder: while it is at work, and when it has ended."""
+"""Records in the state folder what becomes of a run: while the run is at work, and when it has ended."""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
 """The traffic of this process with object stores and disks.
 
-Of stores, it counts the requests of `Bucket`, and the bytes of the contents that these requests moved. A request that
-the client repeats, splits or pages counts once. Bytes of listings and of protocols are not counted. Of stores and
-disks, it counts the files that were written.
+For stores, the requests of `Bucket` are counted, and the bytes of the contents that these requests moved. A request
+that the client repeats, splits or pages counts once. Bytes of listings and of protocols are not counted. For stores and
+disks, the files that were written are counted.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""Exporting: the figures of a run go where `metrics` of pipeline.yml says. Nothing of that can fail the run."""
+"""Exporting: the figures of a run go where `metrics` of pipeline.yml says. No error here fails the run."""
 
 import time
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""The report of a run: a page in the state folder, at the end of the run and now and then before. It fails no run."""
+"""The report of a run: a page in the state folder, stored every few minutes, and at the end. No error in it fails a run."""
 
 import time
 from collections.abc import Callable

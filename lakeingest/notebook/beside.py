@@ -1,4 +1,4 @@
-"""The tables beside a copy, as views of Spark: its history, and its changes; and the rows as of a place."""
+"""The tables beside a copy, as views of Spark: its history, and its changes. And the copy's rows as of a place."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self

@@ -1,4 +1,4 @@
-"""Which single rows a failed expectation blames: the rest of the table would pass without them."""
+"""Which single rows a failed expectation blames: without these rows, the table would pass."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any

@@ -1,8 +1,8 @@
 """The nursery: the process from which the worker processes of a run are forked.
 
-The nursery imports the modules that tasks need before it forks the workers. So these begin at once, and share its
-memory. If the run's own process has no other threads yet, the nursery is a fork of it, which waits until the run needs
-workers. If the process has other threads, as in a notebook, the nursery is a new process.
+The nursery imports the modules that tasks need before it forks the workers. So the workers begin at once, and share
+the nursery's memory. If the run's own process has no other threads yet, the nursery is a fork of this process, and
+waits until the run needs workers. If the run's process has other threads, as in a notebook, the nursery is a new one.
 """
 
 import ctypes

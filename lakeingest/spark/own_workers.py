@@ -1,8 +1,8 @@
 """Worker processes that a run starts on this machine. They are ready in a second; Spark's workers need five.
 
 The workers are forked from the `nursery`. Each worker has one end of a socket, and the run has the other end. When the
-run ends, even if it is killed, its ends are closed. Then the workers end at once, even in the middle of a task, because
-nobody takes the result of the task, and the source would have to keep a read view for it.
+run ends, even if it is killed, its ends of the sockets are closed. Then the workers end at once, even in the middle of
+a task, because nobody takes the result of the task, and the source would have to keep a read view for it.
 """
 
 import pickle
