@@ -1,4 +1,4 @@
-"""The report of a run: a page in the state folder, stored every few minutes, and at the end. No error in it fails a run."""
+"""The report of a run: a page in the state folder, stored every few minutes and at the end. Its errors fail no run."""
 
 import time
 from collections.abc import Callable
