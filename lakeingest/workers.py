@@ -19,7 +19,7 @@ from lakeingest.spark.scatter import read_archives_once
 
 __all__ = ["merge", "waves"]  # modules that are imported only because tasks need them
 
-PACKAGE = os.path.dirname(__file__)  # noqa: PTH120 - a text, as in messages of Python
+PACKAGE = os.path.dirname(__file__)  # noqa: PTH120 - only for a message
 
 
 def main() -> None:

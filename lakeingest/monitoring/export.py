@@ -64,7 +64,7 @@ class Export:
         self._reasons: dict[str, str] = {}  # by key, why the last delivery failed
         self._delivered_at = 0.0  # the time of the monotonic clock
         self._errors: _Errors | None = None  # of the last measurement
-        self._delivered: _Errors | None = None  # those that were delivered
+        self._delivered: _Errors | None = None  # the errors at the last delivery
         self._endpoint: Endpoint | None = None
 
     def observe(self, event: Event) -> None:
@@ -85,7 +85,7 @@ class Export:
         self._note_sent()
         is_news = self._errors != self._delivered or any(remote.has_to_catch_up for remote in self._remotes.values())
         waited = time.monotonic() - self._delivered_at
-        least = 0.0 if is_news or isinstance(event, Measured) else EVERY_SECONDS
+        least = 0.0 if is_news or isinstance(event, Measured) else EVERY_SECONDS  # other events change little
         if waited >= least and self._spending.is_due(waited, is_news=is_news):
             self._deliver(is_news=is_news)
 

@@ -191,7 +191,7 @@ def _day(moment: date | datetime) -> date:
 
 
 def _sayable(documents: Iterable[Document]) -> Iterator[Document]:
-    """Leave out documents with the text `$PARAMETER`, which Great Expectations would take for a parameter."""
+    """The documents that lack the text `$PARAMETER`: Great Expectations would take this text for a parameter."""
     return (document for document in documents if "$PARAMETER" not in str(document["kwargs"]))
 
 

@@ -2,7 +2,7 @@
 
 The nursery imports the modules that tasks need before it forks the workers. So the workers begin at once, and share
 the nursery's memory. If the run's own process has no other threads yet, the nursery is a fork of this process, and
-waits until the run needs workers. If the run's process has other threads, as in a notebook, the nursery is a new one.
+waits until the run needs workers. If that process has other threads, as in a notebook, the nursery is a new process.
 """
 
 import ctypes
