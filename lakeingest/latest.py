@@ -27,7 +27,7 @@ class Latest(Generic[Key, Value]):
             if made is not None and made[0] == digest:
                 self._made.move_to_end(key)
                 return made[1]
-        value = make()
+        value = make()  # without the lock, so that other threads need not wait; two threads may make the same value
         with self._lock:
             self._made[key] = digest, value
             self._made.move_to_end(key)

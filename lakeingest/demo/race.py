@@ -106,7 +106,7 @@ def race(sample: SampleSource, most: int = SNAPSHOTS) -> Race:
         if state.executed is None:
             raise OperatorNeeded("the race is shown with GTIDs; start the server with gtid_mode = ON")
         while taken < most and not lost:
-            start = Position(state.uuid, _EPOCH, source.written(), state.executed, None)
+            start = Position(state.uuid, _EPOCH, source.written(), state.executed, None)  # None: no history
             with _inserting(sample):
                 snapshots = list(_snapshots(source, schema, state.uuid, taken))
             taken += len(snapshots)

@@ -51,9 +51,9 @@ class Samples:
         else:
             self._points.append((at, value))
         self._taken += 1
-        if self._taken == self._each * SAMPLES_MAX:
+        if self._taken == self._each * SAMPLES_MAX:  # there are SAMPLES_MAX points, and each has all its samples
             pairs = zip(self._points[::2], self._points[1::2], strict=True)
-            self._points = [(last, _greater(first, second)) for (_, first), (last, second) in pairs]
+            self._points = [(later, _greater(first, second)) for (_, first), (later, second) in pairs]
             self._each *= 2
 
     @property

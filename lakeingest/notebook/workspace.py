@@ -59,7 +59,7 @@ class Workspace:
     def onboarding(cls) -> Self:
         """A place for a new pipeline: on the user's source if the environment names it, or else on a sample source.
 
-        Raises UsageError if LAKEINGEST_CONFIG names no file, and LAKEINGEST_SOURCE no source for it.
+        Raises UsageError if the file that LAKEINGEST_CONFIG names is missing, and LAKEINGEST_SOURCE is not set.
         """
         table, url = os.environ.get(ONE_TABLE), os.environ.get(SOURCE)
         if CONFIG in os.environ or url is not None:
