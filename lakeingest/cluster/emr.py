@@ -40,7 +40,7 @@ class EmrSteps(AmazonJobs[Emr]):
             "Steps": [
                 {
                     "Name": f"lakeingest {job.name} {job.token}",
-                    "ActionOnFailure": "CONTINUE",
+                    "ActionOnFailure": "CONTINUE",  # a failed step ends neither the cluster nor other steps
                     "HadoopJarStep": {
                         "Jar": "command-runner.jar",
                         "Args": [*command, *conf_options, job.entry_point, *job.arguments],

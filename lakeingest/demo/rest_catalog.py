@@ -107,7 +107,7 @@ def _jar_folder(folder: Path, say: Callable[[str], None]) -> Path:
                 f'<artifact name="{name}" type="jar" ext="jar" m:classifier="{kind}"/></dependency>'
                 for name, kind in _CLASSIFIED
             ]
-            for number, dependencies in enumerate((modules, classified)):
+            for number, dependencies in enumerate((modules, classified)):  # two modules of Ivy, with two names
                 _fetch(f"rest{number}", dependencies, folder / "ivy", partial)
             assert_released(partial)
             partial.rename(place)

@@ -31,4 +31,5 @@ def replayed(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> pa.Table:
             elif row[OP] == TRUNCATE:
                 rows.clear()
     left = pa.Table.from_pylist([{name: row.get(name) for name in fields.names} for row in rows.values()], fields)
+    # without rows, the table may lack the columns of the key
     return left.sort_by([(name, "ascending") for name in key]) if left.num_rows else left
