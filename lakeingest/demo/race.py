@@ -159,7 +159,7 @@ def _missing(snapshot: _Snapshot, inserted: dict[int, tuple[FilePosition, str]])
 
 @contextmanager
 def _inserting(sample: SampleSource) -> Iterator[None]:
-    """Within the block, writers insert rows, one in a transaction."""
+    """Within the block, writers insert rows, each row in a transaction of its own."""
     is_over = threading.Event()
 
     def write() -> None:

@@ -124,7 +124,7 @@ class RunPage:
     def _named_errors(self) -> Iterator[tuple[str, str, str]]:
         """What has failed, the name of the error, and its message."""
         ending = self.ending
-        if ending is None or ending.result is None:
+        if ending is None or ending.result is None:  # without a result, the events tell which tables have an error
             if ending is not None and ending.error:
                 yield "the run", ending.error, ending.message
             for name, table in self.course.tables.items():

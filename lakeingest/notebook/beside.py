@@ -32,7 +32,7 @@ class Beside:
     @classmethod
     def of(cls, config: Config, table: str, spark: "SparkSession") -> Self:
         """Make the views of the tables that a run has written beside the copy of this table."""
-        missing = () if config.changelog.table else ("changelog",)  # the workspace sets the key if the format has it
+        missing = () if config.changelog.table else ("changelog",)  # the key is set if the format has such a table
         for suffix in SUFFIXES:
             if suffix not in missing:
                 name = table_name(config.target, companion_of(TableId.parse(table), suffix))
