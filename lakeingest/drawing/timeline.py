@@ -11,7 +11,7 @@ Span = tuple[float, float]  # the seconds at which work began and ended
 _HEIGHT = 14
 _NAME = "text-align: right; overflow: hidden; text-overflow: ellipsis; white-space: nowrap"
 _LANE = "width: 100%; display: block; background: rgba(128, 128, 128, 0.12)"
-_TICKS = 2  # parts of the axis below the lanes
+_TICKS = 2  # into how many parts the ticks divide the axis below the lanes
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 

@@ -117,9 +117,9 @@ class Course:
         self.spans: dict[str, list[Span]] = {}  # by stage
         self.wave_rows, self.chunk_seconds = array("d"), array("d")  # of each wave, and of each chunk
         self.lags, self.ages, self.rates = Samples(), Samples(), Samples()  # bytes, seconds, changes a second
-        self.measured: Measured | None = None  # the last one
+        self.measured: Measured | None = None  # the last measurement
         self.happenings: deque[tuple[float, str]] = deque(maxlen=HAPPENINGS_MAX)
-        self.happened = 0  # how many there were
+        self.happened = 0  # how many happenings there were, with those that are kept no more
         self.caught_up_at: float | None = None  # when the run had caught up, and began to follow
         self._rated = 0.0, 0  # the seconds of the run at the last measurement, and all changes up to then
 

@@ -38,7 +38,7 @@ class _Remote:
 
     send: Callable[[], None]
     every: float = 0.0
-    sent_at: float = float("-inf")  # the time of the monotonic clock
+    sent_at: float = float("-inf")  # when `send` began last, by the monotonic clock
     sending: Future[None] | None = None
     lacks_news: bool = False
 
@@ -62,7 +62,7 @@ class Export:
             self._remotes["push"] = _Remote(self._push)
         self._telemetry: Telemetry | None = None
         self._reasons: dict[str, str] = {}  # by key, why the last delivery failed
-        self._delivered_at = 0.0  # the time of the monotonic clock
+        self._delivered_at = 0.0  # when the last delivery began, by the monotonic clock
         self._errors: _Errors | None = None  # of the last measurement
         self._delivered: _Errors | None = None  # the errors at the last delivery
         self._endpoint: Endpoint | None = None

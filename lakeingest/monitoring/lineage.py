@@ -63,7 +63,7 @@ class Lineage:
         self._waiting = deque[dict[str, Any]](maxlen=MOST)
         self._sending: list[dict[str, Any]] = []
         self._sent: Future[list[Exception | None]] | None = None
-        self._not_before = 0.0  # the time of the monotonic clock
+        self._not_before = 0.0  # the time, by the monotonic clock, before which nothing is sent
         self._reason = ""  # why events did not arrive last
 
     def observe(self, event: Event) -> None:

@@ -30,7 +30,7 @@ class Notifier:
         self._sent: Future[list[Exception | None]] | None = None
         self._sending: list[Notice] = []
         self._next: Mapping[str, Known] = {}  # what is known once all of `_sending` has arrived
-        self._not_before = 0.0  # the time of the monotonic clock
+        self._not_before = 0.0  # the time, by the monotonic clock, before which nothing is sent
 
     def observe(self, event: Event) -> None:
         """Pass the event on. If it is a measurement, send what has changed, unless notices are still on their way."""

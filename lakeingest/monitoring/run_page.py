@@ -16,7 +16,7 @@ from lakeingest.monitoring.course import SPANS_MAX, Course, TableCourse
 from lakeingest.monitoring.ending import Ending
 from lakeingest.version import VERSION
 
-TABLES_SHOWN = 200  # so that a page of many tables stays small: those with most to say
+TABLES_SHOWN = 200  # those with most to say, so that a page of many tables stays small
 LANES_SHOWN = 12  # of waves, one for each table
 ERRORS_SHOWN = 50
 _STAGES = ("opening", "waves", "rows read again", "binlog", "merges", "gates", "publishes", "source away")

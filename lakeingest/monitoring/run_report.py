@@ -25,7 +25,7 @@ class RunReport:
         self._began_at, self._began = time.time(), time.monotonic()
         self._course = Course()
         self._stored: Future[None] | None = None
-        self._due_at = self._began + EVERY_SECONDS  # the time of the monotonic clock
+        self._due_at = self._began + EVERY_SECONDS  # when to store the next report, by the monotonic clock
         self._has_stored = False  # whether a report was stored while the run was at work
         self._is_whole = True  # whether the course has each event
         self._reason = ""  # why the last report could not be written

@@ -13,7 +13,7 @@ class Spending:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._last: dict[str, float] = {}  # of the last delivery to each place
+        self._last: dict[str, float] = {}  # the CPU seconds of the last delivery to each place
         self.begin_period()
 
     def begin_period(self) -> None:
