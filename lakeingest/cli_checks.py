@@ -76,7 +76,7 @@ def doctor(
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
-    """Show machine, versions, network and every precondition, without secrets. A file gets a page for a report."""
+    """Show machine, versions, network and every precondition, without secrets. In a file it is Markdown."""
     from lakeingest.commands.doctor import doctor as diagnose
 
     result = diagnose(config, overrides or ())

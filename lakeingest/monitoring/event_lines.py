@@ -203,8 +203,8 @@ def _line_of_copy(event: Event) -> str | None:
             how = "rows are compared with the source" if event.compared else "copy is started over"
             return f"{event.table}: its {how}; readers see the old rows until that is complete"
         case TookOver():
-            whose = f"table of {event.stopped}, {event.rows:,} rows"
-            return f"{event.table}: the {whose}, is compared with the source; readers see it until that is complete"
+            taken = f"the table that {event.stopped} made ({event.rows:,} rows)"
+            return f"{event.table}: {taken} is compared with the source; until the end, readers see it as it is"
         case TookBack():
             return (
                 f"{event.table}: its publish took back a clustering of someone else ({', '.join(event.commits)});"

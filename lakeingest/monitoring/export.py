@@ -171,8 +171,9 @@ class Export:
         for key, remote in self._remotes.items():
             sending = remote.sending
             if sending is not None and (seconds or sending.done()):
-                remote.sending = None
                 self._try(key, partial(sending.result, max(0.0, deadline - time.monotonic())))
+                if sending.done():  # else its thread still uses the remote, so that nothing else may begin there
+                    remote.sending = None
 
     def _try(self, key: str, work: Callable[[], object], *, delivers: bool = True) -> None:
         """Do the work. If it fails, tell the observer, unless it failed for the same reason before.

@@ -1,5 +1,6 @@
 """When figures are delivered: within a part of the run's CPU seconds, and at once if a table fails or recovers."""
 
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +12,7 @@ from lakeingest.config import parse_config
 from lakeingest.core.figures import budget
 from lakeingest.core.figures.budget import SHARE
 from lakeingest.core.figures.freshness import Measure
+from lakeingest.monitoring import export
 from lakeingest.monitoring.export import Export
 from lakeingest.monitoring.exposition import Exposition, write_textfile
 from lakeingest.monitoring.figures import Figures
@@ -106,3 +108,23 @@ def test_a_run_that_computes_delivers_within_its_share(exporting: Exporting) -> 
         exporting.observe(measured())
     assert exporting.replaced >= 2
     assert exporting.replaced * cost <= SHARE * run
+
+
+def test_the_last_delivery_waits_for_no_place_that_hangs_and_is_not_begun_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads would send by one client."""
+    monkeypatch.setattr(export, "LAST_SECONDS", 0.2)
+    told = list[Event]()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        doc = {"name": "shop", "source": {"host": "127.0.0.1", "user": "lake"}, "tables": {"include": ["shop.*"]}}
+        push = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        exporting = Export(parse_config(doc | {"metrics": {"push": push}}, tmp_path, {}), told.append, follow=True)
+        exporting.observe(measured())
+        client, _ = silent.accept()
+        with client:  # nobody answers it
+            exporting.end(0, caught_up=True, stages=())
+            silent.settimeout(0.5)
+            with pytest.raises(TimeoutError):  # nobody else connects
+                silent.accept()
+    assert [type(event).__name__ for event in told if not isinstance(event, Measured)] == ["Undelivered"]
