@@ -137,20 +137,20 @@ class IcebergTarget(port.Tables):
         # Step 2: refuse changes of others, and finish what an interrupted run began. Begin again after each change
         staged = resume_point(table, loaded)
         if staged is None:
-            return self.recover(table) if self._entries.drop_unused(table, loaded) else None  # other runs may build it
+            return self.recover(table) if self._entries.drop_unused(table, loaded) else None  # None: others continue it
         assert_not_rewritten(table, loaded, staged.version)
         if self._entries.finish_naming(table, loaded, is_published=staged.published is not None):
             return self.recover(table)
         # Step 3: if files are lost, go back to the newest commit with all its files, or discard an unpublished table
-        if lost_file := self._audit.find_damage(table, loaded, staged.version):
+        if problem := self._audit.find_damage(table, loaded, staged.version):
             if (whole := newest_whole(loaded)) is None and staged.published is None:
                 self.discard(table)
                 return self.recover(table)
             if whole is None:
-                raise unreadable(str(table), lost_file)
+                raise unreadable(str(table), problem)
             self._finish(table, loaded, lambda current: reset_to(table, current, whole))
-            return self._recover_after_loss(table, lost_file)
-        # Step 4: reset staging unless its tip is a commit of ours, from which the run continues, of the wanted version
+            return self._recover_after_loss(table, problem)
+        # Step 4: reset staging, unless its tip is `staged`, a commit of ours, and the table has the wanted version
         version_is_ours = is_marked(loaded.metadata.snapshot_by_id(staged.version))  # else it is someone's compaction
         is_older = loaded.metadata.format_version < self._wanted_version(table)
         if version_is_ours and not is_older and is_tip(loaded, STAGING, staged.version):
@@ -288,7 +288,7 @@ class IcebergTarget(port.Tables):
     def publish(
         self, staged: Staged, schema: TableSchema, properties: Mapping[str, str], audit: Auditing = unaudited
     ) -> Staged:
-        """Check the commit, and move main to it, with its position and form. It need not be the last on staging."""
+        """Check the commit, and move main to it, with its position and form. Staging may have moved on from it."""
         return self._publishing.prepare(staged, schema, properties, audit).show()
 
     @property

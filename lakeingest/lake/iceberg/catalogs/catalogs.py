@@ -44,7 +44,7 @@ def _hive(settings: config.Target, properties: dict[str, str]) -> Catalog:
 
 
 def _sql(settings: config.Target, properties: dict[str, str]) -> Catalog:
-    """Open the embedded catalog, for which the folder of the warehouse is made, or a catalog on PostgreSQL."""
+    """Open the embedded catalog, and make the folder of its warehouse; or open a catalog on PostgreSQL."""
     if settings.catalog.is_embedded:  # SQLite
         from lakeingest.lake.iceberg.catalogs.embedded import EmbeddedCatalog
 

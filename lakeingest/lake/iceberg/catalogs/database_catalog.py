@@ -1,4 +1,4 @@
-"""What catalogs in a database share, SQLite's and PostgreSQL's: a row for each table names its current metadata.json.
+"""What the catalogs in SQLite and in PostgreSQL share: each table has a row, which names its current metadata.json.
 
 PyIceberg's SQL catalog and Iceberg's JDBC catalog have the same tables, `iceberg_tables` and
 `iceberg_namespace_properties`. So all of them can work on one database.
@@ -50,13 +50,13 @@ class DatabaseCatalog(OrderedCatalog, FixedLocations, JointCatalog):
 
     @abstractmethod
     def locations(self, name: tuple[str, str]) -> tuple[str | None, str | None] | None:
-        """The current and the previous metadata.json in a table's row, each None if it is missing; None: no row."""
+        """A table's current and previous metadata.json, each None if its row names none. None if there is no row."""
 
     @abstractmethod
     def point_back(self, name: tuple[str, str], lost: str, earlier: str) -> None:
-        """Let the row of a table name an earlier metadata.json, without a previous one.
+        """Let the row of a table name the metadata.json `earlier`, and no previous one.
 
-        Nothing changes if the row does not name the lost file any more: another run has changed it.
+        Nothing changes if the row does not name the file `lost` any more: another run has changed the row.
         """
 
     @abstractmethod
@@ -76,7 +76,7 @@ class DatabaseCatalog(OrderedCatalog, FixedLocations, JointCatalog):
 
         Raises CommitFailedException as `JointCatalog` says; NoSuchTableError if a table does not exist.
         """
-        location = commits[0].table.location()  # of the first: either all tables are in a store, or none is
+        location = commits[0].table.location()  # tells in_threads whether all tables are in a store, or none is
         changes = list(in_threads(location, self._next, commits))  # nothing is written if a requirement does not hold
         list(in_threads(location, self._write, changes))
         try:
@@ -88,7 +88,7 @@ class DatabaseCatalog(OrderedCatalog, FixedLocations, JointCatalog):
             self.know(*swap.name, swap.after, staged.metadata)
 
     def _next(self, commit: TableCommit) -> tuple[Swap, StagedTable]:
-        """The next metadata of a table, and how its row changes."""
+        """The change of a table's row, and the table with its next metadata, which is not written yet."""
         identifier = commit.table.name()
         current = self.load_table(identifier)
         staged = self._update_and_stage_table(current, identifier, commit.requirements, commit.updates)
@@ -101,7 +101,7 @@ class DatabaseCatalog(OrderedCatalog, FixedLocations, JointCatalog):
         self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
 
     def table_of_row(self, namespace: str, name: str, location: str | None) -> Table:
-        """The table of a row. Its metadata.json is read only if the row names another file than before.
+        """The table of a row. Its metadata.json is read only if this process does not know it yet.
 
         Each call returns a new object, because callers set its metadata. Raises NoSuchTableError if the row names no
         file, or if the table has no name.
@@ -115,7 +115,7 @@ class DatabaseCatalog(OrderedCatalog, FixedLocations, JointCatalog):
         return Table(table.name(), table.metadata, location, table.io, self)
 
     def know(self, namespace: str, name: str, location: str, metadata: TableMetadata) -> Table:
-        """Remember the metadata that this process has read from the file `location`, or written. Returns the table."""
+        """Remember the metadata that this process has read from `location`, or written to it. Returns the table."""
         io = self._load_file_io(location=location)
         table = Table((*self.identifier_to_tuple(namespace), name), with_shared_lists(metadata), location, io, self)
         self._known[namespace, name] = table

@@ -85,14 +85,14 @@ class EmbeddedCatalog(DatabaseCatalog):
         Raises `err` for a namespace without a part, or with a blank one.
         """
         parts = Catalog.identifier_to_tuple(identifier)
-        Catalog.namespace_to_string(parts, err)
+        Catalog.namespace_to_string(parts, err)  # only for its errors
         return ".".join(parts).strip()
 
     @contextmanager
     def _reading(self, mode: str = "rw") -> Iterator[sqlite3.Connection]:
         """A connection for a query. Its changes are not committed."""
-        # `rw` does not make a file: if someone removes the catalog, an empty one in its place would look like a new
-        # one. Queries may write, too: SQLite then takes back what a process that died has left half done
+        # `rw` makes no file: if someone removes the catalog, an empty file in its place would look like a new catalog.
+        # It lets queries write, too: SQLite may have to take back what a process that died has left half done
         with closing(sqlite3.connect(f"{self._file}?mode={mode}", uri=True)) as connection:
             yield connection
 
@@ -218,7 +218,7 @@ class EmbeddedCatalog(DatabaseCatalog):
         return _answer(staged)
 
     def _swap(self, name: tuple[str, str], before: str, after: str, previous: str | None) -> bool:
-        """Let the row of a table name `after`. False, and no change, if the row does not name `before`."""
+        """Let a table's row name `after`, with `previous`. False, and no change, if the row does not name `before`."""
         with self._transaction() as connection:
             return self._swap_in(connection, Swap(name, before, after), previous)
 
@@ -234,7 +234,7 @@ class EmbeddedCatalog(DatabaseCatalog):
                     raise CommitFailedException(f"Table has been updated by another process: {'.'.join(swap.name)}")
 
     def locations(self, name: tuple[str, str]) -> tuple[str | None, str | None] | None:
-        """The current and the previous metadata.json in a table's row, each None if it is missing; None: no row."""
+        """A table's current and previous metadata.json, each None if its row names none. None if there is no row."""
         row = f"SELECT metadata_location, previous_metadata_location FROM iceberg_tables WHERE {_ROW}"
         with self._reading() as connection:
             found: tuple[str | None, str | None] | None = connection.execute(row, (self.name, *name)).fetchone()
@@ -260,7 +260,7 @@ class EmbeddedCatalog(DatabaseCatalog):
     def namespace_exists(self, namespace: str | Identifier) -> bool:
         """Whether there is a table or a property of the namespace, or of a namespace inside of it."""
         text = self.namespace_to_string(namespace, NoSuchNamespaceError)
-        # the pattern of namespaces inside: `!` escapes itself, and the signs that LIKE would take for others
+        # the pattern of namespaces inside: `!` makes LIKE take the next sign as it is
         inside = text.replace("!", "!!").replace("_", "!_").replace("%", "!%") + ".%"
         rows = (
             "SELECT 1 FROM iceberg_tables"
@@ -324,6 +324,7 @@ class EmbeddedCatalog(DatabaseCatalog):
         summary, _ = self._get_updated_props_and_update_summary(current, removals, updates)
         row = f"DELETE FROM iceberg_namespace_properties WHERE {_NAMESPACE} AND property_key = ?"
         with self._transaction() as connection:
+            # a property that gets another value is removed, too, and then added again
             connection.executemany(row, [(self.name, text, key) for key in {*(removals or ()), *updates}])
             self._add_properties(connection, text, updates)
         return summary

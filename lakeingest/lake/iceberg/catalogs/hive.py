@@ -87,7 +87,7 @@ class _CheckedClient(Client):  # type: ignore[misc]
     def alter_table_with_environment_context(
         self, dbname: str, tbl_name: str, new_tbl: HiveTable, environment_context: EnvironmentContext
     ) -> None:
-        """Alter the table. Newer servers refuse this if its metadata is not the one that the alteration replaces.
+        """Alter the table. Newer servers refuse this if someone else has replaced the table's metadata.
 
         By default a server refuses columns of other types in the places of the entry's columns. DDL leads to such
         columns, for example if it drops a column. Then the entry keeps its columns: readers of Iceberg take them from
@@ -112,5 +112,5 @@ class _CheckedClient(Client):  # type: ignore[misc]
 
 
 def _now() -> float:
-    """The time of a clock, in seconds. If the system has such a clock, it also runs while the machine is suspended."""
+    """The seconds of a clock that is never set back. With CLOCK_BOOTTIME it also counts while the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

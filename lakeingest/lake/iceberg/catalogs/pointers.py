@@ -1,4 +1,4 @@
-"""The embedded catalog's answer for all its tables at once. It is read without PyIceberg, whose import takes long."""
+"""Reads from the embedded catalog where the metadata of all tables is, without PyIceberg, whose import takes long."""
 
 import sqlite3
 from contextlib import closing

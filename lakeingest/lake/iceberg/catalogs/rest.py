@@ -45,7 +45,7 @@ _CANNOT_NAME = {"glue", "s3tables"}
 class TimedRestCatalog(RestCatalog, JointCatalog):
     """PyIceberg's REST catalog with time limits. A request without an answer raises an error of `requests`.
 
-    `ahead` says how many milliseconds this machine's clock is ahead of the server's; 0 if by NEAR at most.
+    `ahead` says how many milliseconds this machine's clock is ahead of the server's; 0 if this is NEAR or less.
     """
 
     ahead = 0
@@ -136,7 +136,7 @@ class TimedRestCatalog(RestCatalog, JointCatalog):
         return session
 
     def _compare_clocks(self, response: Response, *_: object, **__: object) -> None:
-        """Set `ahead` by the time in an answer. The server's clock gives the time of a commit that names none."""
+        """Set `ahead` by the time in an answer. The server's clock gives the time of a commit that names no time."""
         with suppress(KeyError, TypeError, ValueError):  # an answer without a readable time changes nothing
             seconds = time.time() - parsedate_to_datetime(response.headers["Date"]).timestamp()
             self.ahead = round(seconds * 1000) if seconds > NEAR.total_seconds() else 0

@@ -34,7 +34,7 @@ class ParsingOnceSqlCatalog(DatabaseCatalog, SqlCatalog):
             return [(*self.identifier_to_tuple(text), name) for name in connection.execute(names).scalars()]
 
     def locations(self, name: tuple[str, str]) -> tuple[str | None, str | None] | None:
-        """The current and the previous metadata.json in a table's row, each None if it is missing; None: no row."""
+        """A table's current and previous metadata.json, each None if its row names none. None if there is no row."""
         columns = select(IcebergTables.metadata_location, IcebergTables.previous_metadata_location)
         with self.engine.connect() as connection:
             row = connection.execute(columns.where(*self._is_row_of(name))).one_or_none()

@@ -62,7 +62,7 @@ class Audit:
         return {path: [(path, length), *others], **{other: noted[other] for other, _ in others}}
 
     def find_damage(self, table: TableId, loaded: Table, version: int) -> str | None:
-        """The problem with a file of this snapshot, when the run opens the table; None if no problem was found."""
+        """Check a snapshot when the run opens its table. Returns the problem with a file; None if all is well."""
         complete, listings = self._complete[table], self._listings[table]
         if self._notes is None:
             return find_damage(loaded, version, complete, listings=listings)
@@ -144,7 +144,7 @@ def find_damage(
                 continue
             read_path = manifest.manifest_path
             listed = read_files(manifest, loaded.io) if notes is None else notes.files_of(manifest, loaded.io)
-            # the manifest is the first of these files, because it is not read if it has a note
+            # the manifest's own length is checked, too, because a manifest with a note is not read
             if problem := _problem_with(loaded, [(read_path, manifest.manifest_length), *listed]):
                 return problem
             complete.add(manifest.manifest_path)

@@ -150,7 +150,7 @@ def commit_together(
         except NotOffered as error:
             return JointAnswer(none_took_effect, str(error), is_final=True)
         except CommitFailedException as error:
-            refusal, is_refused = str(error), True  # or only a second copy is refused: the tables show it
+            refusal, is_refused = str(error), True  # perhaps of a second copy alone: the tables show it
         except Exception as error:  # noqa: BLE001 - the tables show what happened
             is_refused, unclear = _is_final(error), f"{type(error).__name__}: {error}"
         else:
@@ -165,11 +165,11 @@ def commit_together(
 
 
 def _look(requests: Sequence["Request"], load: Callable[[int], Table | None]) -> tuple[list[bool], bool]:
-    """For each request, whether its table shows that it took effect; and whether each is known to be able to do so yet.
+    """For each request, whether its table shows that it took effect; and whether all of them are known to be able to.
 
     After an error of the catalog no further table is loaded, because each answer may take a minute.
     """
-    failed = list[Exception]()
+    failed = list[Exception]()  # an error of the catalog, once there is one
 
     def look(number: int) -> tuple[bool, bool]:
         """Whether this request took effect, and whether it still can; False for both if its table cannot be loaded."""

@@ -111,10 +111,10 @@ def _copies(store: FileSystem, own_folder: str, beginning: str) -> list[FileInfo
 def _is_discarded_copy(loaded: Table, table: TableId, folder: FileInfo, files: Sequence[FileInfo]) -> bool:
     """Whether a folder has only files that a discarded copy of this table has left, so that they may be deleted.
 
-    `loaded` gives access to the store. The answer depends on how many metadata.json have the highest version:
+    `loaded` gives access to the store. The answer depends on the number of metadata.json with the highest version:
 
-    - None: True if all files of the folder are manifests, or it has no files. No table has only manifests, but a killed
-      creation leaves them.
+    - No metadata.json: True if all files of the folder are manifests, or it has no files. No table has only manifests,
+      but a killed creation leaves them.
     - Two or more: False, because nobody knows which of them took effect.
     - One: True if it names the table (OWNER), says DISCARDED, and does not say gc.enabled=false, with which other
       tables may use the files.

@@ -113,7 +113,7 @@ class Entries:
                 try:
                     table_uuid = str(self._catalog.load_table(name).metadata.table_uuid)
                 except (NoSuchTableError, NoSuchIcebergTableError, NoSuchPropertyException):
-                    continue  # it was dropped meanwhile, or is no Iceberg table
+                    continue  # it was dropped after it was listed, or is no Iceberg table
                 except UNREADABLE:
                     return True
                 if table_uuid == uuid:
@@ -121,7 +121,7 @@ class Entries:
         return False
 
     def _namespaces(self, within: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-        """All namespaces. In some catalogs a namespace whose name has a dot is inside another one."""
+        """All namespaces inside of `within`, at any depth. In some catalogs, a name with a dot is of nested namespaces."""
         for space in self._catalog.list_namespaces(within):
             yield space
             yield from self._namespaces(space)
@@ -281,7 +281,7 @@ class Entries:
         """Discard a table that was never published, or with `unseen` one that no reader sees: drop it.
 
         An unpublished table with its own name stays, and only its progress is removed: a drop would also drop what
-        another run has published meanwhile. Raises StaleWriter if another run has published or dropped the table.
+        another run may have just published under this name. Raises StaleWriter if another run has published or dropped the table.
         """
         loaded = self.existing(table)
         is_published = published_snapshot(loaded) is not None
@@ -358,13 +358,13 @@ class Entries:
             try:
                 building = self._catalog.load_table(name)
             except (NoSuchTableError, NoSuchIcebergTableError, NoSuchPropertyException, *UNREADABLE):
-                continue  # it was dropped meanwhile, or nothing proves that it is ours
+                continue  # it was dropped after it was listed, or nothing proves that it is ours
             # the published table itself: its first publish by `register` ended before it dropped this entry
             if building.metadata.table_uuid == published.metadata.table_uuid:
                 with suppress(NoSuchTableError):
                     self._catalog.drop_table(name)
             elif building.properties.get(OWNER) == str(table):
-                with suppress(NoSuchTableError, StaleWriter):  # another run has dropped or published it meanwhile
+                with suppress(NoSuchTableError, StaleWriter):  # another run has dropped or published it
                     self._drop(table, building)
         if names:  # the list of names still has those that were dropped
             self._listed.clear()

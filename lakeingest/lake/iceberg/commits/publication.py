@@ -21,7 +21,7 @@ def publication(loaded: Table, staged: Staged, form: Form, properties: Mapping[s
     """The transaction that moves main to the commit `staged.version`, which need not be the last one on staging.
 
     The transaction gives the table this form and these properties, and stores the position of `staged` as a property.
-    The catalog refuses the transaction if staging moves meanwhile, for example by a hand-over to another pipeline.
+    The catalog refuses the transaction if staging has moved since `loaded`, as by a hand-over to another pipeline.
     Raises as `assert_unmoved`, and StaleWriter as `end_building`.
     """
     assert_unmoved(loaded, staged)

@@ -105,7 +105,7 @@ class _Requested(IcebergPrepared):
         """
         with self.publishing.target.storage_errors():
             self.publishing.entries.existing(self.table)
-        return IcebergPrepared.show(self)
+        return IcebergPrepared.show(self)  # by name: `slots` makes the class anew, and `super()` would miss it
 
 
 @dataclass(frozen=True, slots=True)

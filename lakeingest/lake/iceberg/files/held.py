@@ -100,7 +100,7 @@ class IcebergFile:
 
 
 class IcebergHeld:
-    """`lake.held.Held` of a snapshot. `published` is the snapshot that readers see; None before the first publish."""
+    """`lake.held.Held` of the snapshot `version`. `published`: the one that readers see; None: readers see none yet."""
 
     def __init__(self, loaded: Table, version: int, published: int | None) -> None:
         self._loaded, self._version, self._published = loaded, version, published
@@ -117,7 +117,7 @@ class IcebergHeld:
 
     @cached_property
     def _shown(self) -> dict[str, FileScanTask]:
-        """The data files that readers see, by their paths; none if readers see deletes by equality of another tool."""
+        """The data files that readers see, by their paths; none if another tool has added deletes by equality."""
         if self._published is None or self._loaded.metadata.snapshot_by_id(self._published) is None:
             return {}
         with suppress(NotByPosition):

@@ -2,8 +2,8 @@
 
 Each merge of a run that follows the source needs most of them again. Files of another tool are larger than ours, so
 neighbouring chunks need the same file. No file of these kinds ever changes, and no two have the same name. Source:
-Iceberg's table specification, "Manifests", "Position Delete Files" and "Deletion Vectors". Files that are gone or
-damaged meanwhile are found by `audit`, which reads lists anew, and asks for the length of each file.
+Iceberg's table specification, "Manifests", "Position Delete Files" and "Deletion Vectors". `audit` finds
+files that were lost or damaged after they were read here: it reads lists anew, and asks for the length of each file.
 """
 
 import threading

@@ -97,7 +97,7 @@ def applying_positions(files: TableFiles, rows: Sequence[ManifestEntry], deletes
     numbers = {entry.data_file.file_path: _sequence_number(entry) for entry in rows}
     paths = sorted(numbers)
     applying = defaultdict(list)
-    of_vectors = {
+    of_vectors = {  # the paths of the data files with a vector: no other deletes apply to them
         referenced_path(delete.data_file)
         for delete in deletes
         if is_vector(delete.data_file) and is_applying(delete, referenced_path(delete.data_file), numbers)

@@ -67,7 +67,7 @@ def our_spec(metadata: TableMetadata) -> PartitionSpec | None:
 def assert_wanted(table: TableId, loaded: Table, wanted: Sequence[PartitionField]) -> None:
     """Raises PartitionsDiffer unless the copy has the partitions that pipeline.yml asks for.
 
-    Columns may have the names that they had when the copy was made, or any name since.
+    `wanted` may name a column as it was called when the copy was made, or by any name that it has had since.
     """
     metadata = loaded.metadata
     made = _made_with(metadata)

@@ -137,8 +137,8 @@ class RowDelta(_FastAppendFiles):
     def _existing_manifests(self) -> list[ManifestFile]:
         """The manifests of the snapshot on which the commit builds.
 
-        All manifests with removed files are replaced by two new ones, for rows and for deletes. Without that, a
-        compaction would write one for each such manifest. Many manifests of vectors are replaced by one, too.
+        In the place of all manifests with removed files, two new ones are written, for rows and for deletes: otherwise,
+        a compaction would write one for each of them. Many manifests of vectors are replaced by one, too.
         """
         if self._parent_snapshot_id is None:
             return []

@@ -41,7 +41,7 @@ def with_row_ids(table: TableFiles) -> TableFiles:
 def rows_with_ids(table: TableFiles, file: DataFile, names: Sequence[str], added_at: int | None) -> pa.Table:
     """The columns `names`, ROW_ID and CHANGED_AT of all rows of a data file, also of deleted ones.
 
-    `table` is one of `with_row_ids`; in version 2 there are no ids. `added_at`: the sequence number of the commit that
+    `table` comes from `with_row_ids`; in version 2 there are no ids. `added_at`: the sequence number of the commit that
     added the file; None: the caller changes the rows. In this case CHANGED_AT is NULL, which stands for the commit that
     will add the rows. It is NULL, too, if the rows have no id yet.
     """

@@ -30,7 +30,7 @@ class IcebergRows:
     def read(self) -> pa.Table:
         """The columns of the rows that are not deleted."""
         with storage_errors(self.table.location):
-            dead = functools.cache(self._dead)
+            dead = functools.cache(self._dead)  # the deletes are read once, and only if a file's rows are not kept
             return pa.concat_tables(read_living(self.table, task, self.names, dead) for task in self.files)
 
     def batches(self) -> Iterator[pa.Table]:
@@ -51,8 +51,8 @@ def batch_readers(
 ) -> list[IcebergRows] | None:
     """Readers of the columns `names` of a snapshot's rows, in tasks so small that a few processors share them.
 
-    `bounds` limit the first of the columns: files without rows within `bounds` are left out. So are files
-    in which the boolean column `flag` is nowhere true.
+    `bounds` limit the first of the columns: files without rows within `bounds` are left out. Files in which the boolean
+    column `flag` is nowhere true are left out, too.
 
     None if someone's deletes are not by position, or if one of the columns was added with a value for old rows: that
     value is in no file.

@@ -61,7 +61,7 @@ def files_with(
 
 def _entries(manifests: Sequence[KeptManifest], io: FileIO) -> list[ManifestEntry]:
     """The entries of these manifests."""
-    location = manifests[0].manifest_path if manifests else ""
+    location = manifests[0].manifest_path if manifests else ""  # tells in_threads whether they are in a store
     parts = in_threads(location, lambda manifest: manifest.fetch_manifest_entry(io), manifests)
     return [entry for part in parts for entry in part]
 

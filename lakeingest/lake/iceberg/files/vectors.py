@@ -53,13 +53,14 @@ def write_vectors(
 ) -> list[DataFile]:
     """Write a vector for each data file that has positions, each into a new file; no file if there are none.
 
-    `files` has the data files by their paths. No file has two vectors: DuckDB 1.5.5 would read the bytes of one for
+    `files` has the data files by their paths. No file has two of our vectors: DuckDB 1.5.5 would read the bytes of one for
     those of another, because its cache of files confuses the parts of a file.
     """
     return [_write_vector(table, files[path], rows) for path, rows in sorted(positions.items()) if len(rows)]
 
 
 def _write_vector(table: TableFiles, rows: DataFile, positions: "np.ndarray") -> DataFile:
+    """Write the vector of the data file `rows` to a new file of its own."""
     metadata, blob = table.metadata, _encoded(positions)
     provider = load_location_provider(metadata.location, metadata.properties)
     out = table.io.new_output(provider.new_data_location(f"{uuid.uuid4()}-deletes.puffin"))
@@ -95,7 +96,7 @@ def _write_vector(table: TableFiles, rows: DataFile, positions: "np.ndarray") ->
 
 
 def read_vector(table: TableFiles, vector: DataFile) -> "tuple[str, np.ndarray]":
-    """The path of the data file, and the positions of its deleted rows, ascending.
+    """The path of the data file that a vector is of, and the positions of its deleted rows, ascending.
 
     Raises StateUnreadable if the vector is damaged, or does not have as many positions as the manifest says.
     """

@@ -64,7 +64,7 @@ def end_merges(transaction: Transaction, loaded: Table) -> None:
 def assert_staging(branches: ManageSnapshots, metadata: TableMetadata) -> ManageSnapshots:
     """Let the commit assert the snapshot that staging is at. Returns `branches`.
 
-    The commit is then refused if someone moves staging meanwhile, for example another pipeline that takes the copy
+    So the commit is refused if someone moves staging before it takes effect, as another pipeline that takes the copy
     over. If staging does not exist, nothing is asserted.
     """
     return assert_branch(branches, metadata, STAGING)

@@ -35,7 +35,7 @@ from lakeingest.lake.target import Effects, Written
 from lakeingest.rows import THREADS_ROWS
 
 NO_EFFECTS = Effects(0, 0, 0)
-NUMBER = "_lakeingest_number"  # a column of candidates
+NUMBER = "_lakeingest_number"  # a column of candidates for `matches`: what it returns for each
 _ROW = "_lakeingest_row"
 _SORTED_ROWS = 50_000  # up to so many integers are sorted more quickly than two tables are joined
 
@@ -59,7 +59,7 @@ class IcebergMerger:
         return sum(task.file.record_count for task in self.files)
 
     def replace(self, changes: pa.Table) -> Written:
-        """Find the old rows of these keys, and write their positions to a file of deletes as `found_deletes` does."""
+        """Find the old rows of the changed keys, and write their positions as `found_deletes` does."""
         positions, effects = self.find(changes)
         return Written(pickle.dumps((found_deletes(self.table, positions, self._data_files), effects)))
 
@@ -79,7 +79,7 @@ class IcebergMerger:
         return [task.file for task in self.files]
 
     def find(self, changes: pa.Table) -> tuple[Positions, Effects]:
-        """The positions of the old rows of these keys, and the effects of the changes.
+        """The positions of the old rows of the changed keys, and the effects of the changes. Nothing is written.
 
         Raises StateUnreadable if two rows have the same key, unless that is expected (`takes_doubles`).
         """

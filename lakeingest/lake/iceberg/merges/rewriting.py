@@ -1,7 +1,7 @@
 """Rewriting: old rows get their values in new columns, because version 2 of Iceberg has no default values.
 
 Executors write the rows with the lifted schema, which the table gets only by the commit. Someone else may add a column
-meanwhile. So the commit first checks that its columns get the same field ids as the files have.
+before the commit. So the commit first checks that its columns get the same field ids as the files have.
 """
 
 import pickle

@@ -34,7 +34,10 @@ _HEADER_READER, _HEADER_WRITER = construct_reader(META_SCHEMA, {-1: AvroFileHead
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Records:
-    """What records are read from a file: `schema`, and the class of each struct and enum by the id of its field."""
+    """Which records are read from a file: their schema, and the classes of their structs and enums, by field id.
+
+    In `types`, the id -1 stands for the whole record.
+    """
 
     schema: Schema
     types: Mapping[int, Callable[..., StructProtocol]]
@@ -43,7 +46,7 @@ class Records:
 
 @lru_cache(_SCHEMAS)
 def _reader(text: str, records: Records) -> tuple[Schema, Reader]:
-    """The schema of a file, and what reads these records from it. Raises an error if the text is no schema."""
+    """The schema in `text`, and what reads `records` from a file with it. Raises an error if `text` is no schema."""
     schema = AvroSchemaConversion().avro_to_iceberg(json.loads(text))
     return schema, resolve_reader(schema, records.schema, dict(records.types), dict(records.enums))
 
@@ -61,7 +64,7 @@ class AvroInput(AvroFile[Struct]):
             contents = file.read()
         self.decoder = new_decoder(contents)
         self.header = _HEADER_READER.read(self.decoder)
-        if not contents.endswith(self.header.sync):  # PyIceberg's decoder does not notice that its last bytes are gone
+        if not contents.endswith(self.header.sync):  # PyIceberg's decoder does not notice that the last bytes are gone
             raise ValueError("the file is cut off")
         if _SCHEMA not in self.header.meta:
             raise ValueError("no schema in the header")
@@ -87,7 +90,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A file that is written. PyIceberg asks for its length, for which a store would be asked."""
+    """Takes the place of a written file. PyIceberg asks for its length, which would otherwise take a request."""
 
     length: int
 

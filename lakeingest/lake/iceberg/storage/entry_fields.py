@@ -19,7 +19,7 @@ _OFFSET, _SIZE = _NAMES.index("content_offset"), _NAMES.index("content_size_in_b
 
 
 def identity(file: DataFile) -> Identity:
-    """What tells a file of a snapshot from all others: its path, and for a deletion vector where it begins there."""
+    """What tells a file of a snapshot from all others: its path, and for a deletion vector its first byte there."""
     return file.file_path, _value(file, _OFFSET) if is_vector(file) else None
 
 
@@ -37,7 +37,7 @@ def referenced_path(vector: DataFile) -> str:
 
 
 def place_of_blob(vector: DataFile) -> tuple[int, int]:
-    """Where a vector begins in its file, and how many bytes it has; no bytes if the manifest does not say it."""
+    """The byte at which a vector begins in its file, and its number of bytes; 0 if the manifest does not say it."""
     return _value(vector, _OFFSET) or 0, _value(vector, _SIZE) or 0
 
 
@@ -63,7 +63,7 @@ def with_size_of_blob(vector: DataFile) -> DataFile:
 def inherit_first_row_ids(entries: Iterable[ManifestEntry], first: int | None) -> None:
     """If a data file has no id of its first row, give it the id that it inherits from its manifest.
 
-    `first` is the id that the manifest has in the list of manifests. If it is None, no file has an id.
+    `first` is the id that the manifest has in the list of manifests. If it is None, every file gets None.
     """
     next_row_id = first
     for entry in entries:

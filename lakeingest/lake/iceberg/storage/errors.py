@@ -72,7 +72,7 @@ def _library_error(where: Path | str, catalog: Path | str, error: Exception) -> 
         return ours
     if _is_http_error(error):
         return catalog_away(catalog, _message(error))
-    if isinstance(error, OSError | MemoryError):  # left to `lake.errors`
+    if isinstance(error, OSError | MemoryError):  # left to `lake.errors`; the errors above may be OSErrors, too
         return None
     if _was_reading_manifest(error) or _is_unknown_spec(error):
         return unreadable(where, f"a manifest: {type(error).__name__}: {error}")
@@ -95,6 +95,7 @@ def _sql_error(catalog: Path | str, error: Exception) -> LakeIngestError | None:
         if sqlalchemy is None or not isinstance(error, sqlalchemy.DBAPIError):
             return None
         is_race, message = isinstance(error, sqlalchemy.IntegrityError), str(error.orig)
+    # an IntegrityError: another run has just made the same row
     return catalog_held(catalog) if is_race else database_error(catalog, message)
 
 
@@ -118,7 +119,7 @@ def _message(error: Exception) -> str:
 
 
 def _is_http_error(error: BaseException) -> bool:
-    """Whether the error comes from the HTTP client of PyIceberg's REST catalog: an OSError without a number."""
+    """Whether the error comes from the HTTP client of PyIceberg's REST catalog. It is an OSError without `errno`."""
     requests = sys.modules.get("requests")
     return requests is not None and isinstance(error, requests.RequestException)
 

@@ -76,7 +76,7 @@ def raised_version() -> RaiseVersion:
 def assert_following(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> None:
     """Raises CommitFailedException if a new snapshot's sequence number is not above that of the table.
 
-    Such a number shows that someone has committed since. PyIceberg checks this for version 2 alone.
+    Such a number shows that someone has committed since the snapshot was made. PyIceberg checks it only in version 2.
     """
     latest = metadata.last_sequence_number if isinstance(metadata, TableMetadataV3) else -1  # PyIceberg checks others
     for update in updates:

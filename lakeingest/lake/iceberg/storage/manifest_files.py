@@ -34,17 +34,20 @@ _LISTS = {
     version: Form(MANIFEST_LIST_FILE_SCHEMAS[version], MANIFEST_LIST_FILE_SCHEMAS[version], "manifest_file")
     for version in (2, THIRD)
 }
-_NAMES = [field.name for field in MANIFEST_LIST_FILE_SCHEMAS[THIRD].fields]  # version 3 has one more, at the end
+_NAMES = [field.name for field in MANIFEST_LIST_FILE_SCHEMAS[THIRD].fields]  # version 3 has one field more, at the end
 _NUMBER, _LEAST_NUMBER, _FIRST_ROW_ID = map(_NAMES.index, ("sequence_number", "min_sequence_number", "first_row_id"))
 
 
 @lru_cache(256)
 def _entries(version: TableVersion, of_records: TableVersion, partition: StructType) -> Form:
-    """How the entries of a manifest are written, of files in partitions of this type."""
+    """How a manifest's entries are written in `version`. They are given with the fields of the version `of_records`.
 
-    def schema(version: TableVersion) -> Schema:
-        files = data_file_with_partition(partition, version)
-        return manifest_entry_schema_with_data_file(version, files)
+    `partition` is the type of the partitions of the files in these entries.
+    """
+
+    def schema(one_version: TableVersion) -> Schema:
+        files = data_file_with_partition(partition, one_version)
+        return manifest_entry_schema_with_data_file(one_version, files)
 
     return Form(schema(version), schema(of_records), "manifest_entry")
 

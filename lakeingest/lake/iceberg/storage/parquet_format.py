@@ -24,5 +24,5 @@ class _Format(ParquetFormatModel):
 
 
 def choose_dictionaries() -> None:
-    """Let PyIceberg in this process make dictionaries only for columns whose values repeat. It has no option for it."""
+    """Let PyIceberg in this process make dictionaries only for columns whose values repeat. It has no such option."""
     FileFormatFactory._registry[FileFormat.PARQUET] = _Format()  # noqa: SLF001

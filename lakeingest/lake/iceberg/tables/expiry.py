@@ -35,7 +35,7 @@ from lakeingest.lake.waiting import Removal, Waiting
 EXPIRED = "lakeingest.expired"  # table property: the snapshots that were removed last
 _VERSIONS, _DELETES = "write.metadata.previous-versions-max", "write.metadata.delete-after-commit.enabled"
 _METADATA_LIMITS = {_VERSIONS: "30", _DELETES: "true"}  # each commit writes a version of metadata.json
-WORTH = 16  # at least so many snapshots are removed at once: each removal reads manifests of those that stay
+WORTH = 16  # at least so many snapshots are removed at once: each removal reads manifests of snapshots that stay
 REMOVALS = 4  # after a commit, the files of at most so many removals are deleted
 AT_ONCE = 64  # at most so many snapshots are removed at once, so that no commit takes seconds longer
 Held = Callable[[], AbstractSet[int]]  # returns the ids of snapshots that another table needs
@@ -50,7 +50,7 @@ def nothing_held() -> AbstractSet[int]:
 class AssertUnreferenced(ValidatableTableRequirement):
     """Asserts that no branch and no tag refers to these snapshots.
 
-    Someone may have made a branch or a tag there after the table was loaded.
+    Someone may have made a branch or a tag at one of them after the table was loaded.
     """
 
     type: Literal["assert-unreferenced"] = "assert-unreferenced"

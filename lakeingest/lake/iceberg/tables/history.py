@@ -56,7 +56,7 @@ class Taken:
 
 
 def is_foreign(loaded: Table) -> bool:
-    """Whether another tool made the table, and no run has taken it over, or staging was removed after a take-over."""
+    """Whether the table is another tool's: no run has taken it over, or someone removed staging after a take-over."""
     is_given_up = TAKEN in loaded.properties and STAGING not in loaded.metadata.refs
     return OWNER not in loaded.properties or is_given_up
 

@@ -114,4 +114,4 @@ def _ordered(log: list[Entry]) -> list[Entry]:
         latest = max(latest, entry.timestamp_ms)
         entries.append(entry if entry.timestamp_ms == latest else entry.model_copy(update={"timestamp_ms": latest}))
     is_unchanged = all(new is old for new, old in zip(entries, log, strict=True))
-    return log if is_unchanged else type(log)(entries)
+    return log if is_unchanged else type(log)(entries)  # a `Shared` list stays one
