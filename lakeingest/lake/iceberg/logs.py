@@ -79,7 +79,7 @@ class IcebergLogs:
                 return None
             new = lifted_schema(transaction.table_metadata, staged.version, lift, keeps_dropped=True)
             assert_outlived(progress.table, transaction.table_metadata, new)
-            if any(ids != _field_ids(new) for ids, _ in parts):  # someone has added a column meanwhile
+            if any(ids != _field_ids(new) for ids, _ in parts):  # someone has added a column since
                 raise stale(progress.table)
             return add_lifted(transaction, new)
 
@@ -134,6 +134,7 @@ class IcebergLogs:
             if properties:
                 transaction.set_properties(dict(properties))
             show_schema(transaction, version)
+            # this `commit` only adds to the transaction
             ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=version).commit()
 
         with self._target.storage_errors():

@@ -66,7 +66,7 @@ def _is_kept(table: TableId, loaded: Table, version: int, name: str) -> bool:
 
 def _with_tag(table: TableId, version: int, name: str, loaded: Table) -> Transaction:
     """The transaction that makes the tag `name` at this version. Raises as `_is_kept`."""
-    _is_kept(table, loaded, version, name)  # raises an error if someone else has made a tag meanwhile
+    _is_kept(table, loaded, version, name)  # only for its errors: someone else may have used the name
     transaction = OneTransaction(loaded)
     ManageSnapshots(transaction=transaction).create_tag(version, name).commit()  # into the transaction
     return transaction

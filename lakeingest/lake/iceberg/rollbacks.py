@@ -42,7 +42,7 @@ class IcebergRollbacks:
             return None if loaded is None else find_rollback(table, loaded, self._is_our_place)
 
     def roll_back(self, table: TableId, wanted: Rollback) -> None:
-        """Do the rollback in one commit, which asserts that main and staging do not move meanwhile.
+        """Do the rollback in one commit, which the catalog refuses if main or staging moves before it.
 
         Raises StaleWriter if the table is gone, or has changed since `wanted` was found.
         """
@@ -82,7 +82,7 @@ def find_rollback(table: TableId, loaded: Table, is_ours: Callable[[TableId, str
         drops=tuple(f"snapshot {snapshot.snapshot_id}" for snapshot in _foreign_snapshots(loaded, ours)),
         restores=tuple(_changed_parts(table, loaded, ours, is_ours)),
     )
-    after = copy.copy(loaded)  # the table after the rollback; no reason to refuse it may be left
+    after = copy.copy(loaded)  # the table as the rollback would leave it: a run must not refuse it
     after.metadata = rollback_commit(table, loaded, wanted=rollback, is_ours=is_ours).table_metadata
     if (remaining := _refusal(table, after)) is not None:
         raise ForeignWrite(f"{table}: it cannot be rolled back: {remaining}") from remaining
@@ -94,7 +94,7 @@ def rollback_commit(
 ) -> Transaction:
     """The transaction that moves main to our commit, and restores the table's columns, partitions, folder and position.
 
-    Staging stays where it is; if it moves meanwhile, for example by a hand-over to another pipeline, the commit is
+    Staging stays where it is; if it has moved since `loaded`, as by a hand-over to another pipeline, the commit is
     refused. Raises StaleWriter if our commit has been expired, or if main has commits that `wanted` does not name.
     """
     metadata, ours = loaded.metadata, loaded.metadata.snapshot_by_id(wanted.version)

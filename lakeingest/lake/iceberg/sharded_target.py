@@ -47,14 +47,14 @@ class ShardedTarget(IcebergTarget):
         """Recover the shard. If it was published, show in the shared table what main of its own table shows."""
         staged = super().recover(table)
         if self.settings.is_shard(table) and staged is not None and staged.published is not None:
-            with suppress(KeyDoubled):  # the run goes on to change the shard, and tries again
+            with suppress(KeyDoubled):  # the run goes on: changes may remove the double, and each publish tries again
                 self.shared.show(table, self._table(table))
             return self._as_shown(staged)
         return staged
 
     @names_storage_errors
     def look(self, table: TableId) -> port.Looked | None:
-        """Look at the shard. Raises also as `SharedTables.assert_ours`."""
+        """Look at the shard, as readers see it in the shared table. Raises also as `SharedTables.assert_ours`."""
         looked = super().look(table)
         if self.settings.is_shard(table) and self.exists():
             self.shared.assert_ours(table)
@@ -122,7 +122,7 @@ class ShardedTarget(IcebergTarget):
     def _as_published(self, staged: Staged) -> Staged:
         """The state of a shard, with main of its own table as the published commit, if a double kept it from readers.
 
-        A double kept main if it is in the history of `staged`. Any other commit on main is left to the publish.
+        A double kept main if main is in the history of `staged`. Any other commit on main is left to the publish.
         """
         if not self.settings.global_key:
             return staged

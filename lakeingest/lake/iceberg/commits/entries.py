@@ -121,7 +121,7 @@ class Entries:
         return False
 
     def _namespaces(self, within: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-        """All namespaces inside of `within`, at any depth. In some catalogs, a name with a dot is of nested namespaces."""
+        """All namespaces inside of `within`, at any depth. Some catalogs make nested namespaces of a name with dots."""
         for space in self._catalog.list_namespaces(within):
             yield space
             yield from self._namespaces(space)
@@ -280,8 +280,8 @@ class Entries:
     def discard(self, table: TableId, *, unseen: bool = False) -> None:
         """Discard a table that was never published, or with `unseen` one that no reader sees: drop it.
 
-        An unpublished table with its own name stays, and only its progress is removed: a drop would also drop what
-        another run may have just published under this name. Raises StaleWriter if another run has published or dropped the table.
+        An unpublished table with its own name stays, and only its progress is removed: a drop could remove what another
+        run has just published under this name. Raises StaleWriter if another run has published or dropped the table.
         """
         loaded = self.existing(table)
         is_published = published_snapshot(loaded) is not None

@@ -53,8 +53,8 @@ def write_vectors(
 ) -> list[DataFile]:
     """Write a vector for each data file that has positions, each into a new file; no file if there are none.
 
-    `files` has the data files by their paths. No file has two of our vectors: DuckDB 1.5.5 would read the bytes of one for
-    those of another, because its cache of files confuses the parts of a file.
+    `files` has the data files by their paths. Two vectors are never in one file: DuckDB 1.5.5 would read the bytes of
+    one for those of the other, because its cache of files confuses the parts of a file.
     """
     return [_write_vector(table, files[path], rows) for path, rows in sorted(positions.items()) if len(rows)]
 

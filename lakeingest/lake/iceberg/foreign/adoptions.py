@@ -39,7 +39,7 @@ class IcebergAdoptions:
         """
         with self._target.storage_errors():
             build = functools.partial(self._adoption, table)
-            # `build` is called again if someone else commits meanwhile
+            # `build` is called again if someone else has committed before this commit takes effect
             commit(table, build(self._existing(table)), functools.partial(self._find, table), build)
 
     def _adoption(self, table: TableId, loaded: Table) -> Transaction:

@@ -29,7 +29,9 @@ from lakeingest.core.tables.schema import Column, Kind, TableSchema
 from lakeingest.lake.iceberg.files.types import iceberg_type
 from lakeingest.lake.iceberg.tables.staged_schema import FieldIds, identifier_of
 
+# for a type in the foreign table, the cast in pipeline.yml that gives a column of the copy this type
 _CASTS: Mapping[type[IcebergType], str] = {LongType: "bigint", StringType: "string", BooleanType: "boolean"}
+# a type in the foreign table, and the wider type that the copy may give the column
 _WIDER: Sequence[tuple[type[IcebergType], type[IcebergType]]] = (
     (IntegerType, LongType),
     (FloatType, DoubleType),

@@ -25,7 +25,10 @@ class IcebergForeignTables:
         self._target, self._keeps_dropped = target, keeps_dropped
 
     def find(self, schema: TableSchema) -> Foreign | None:
-        """The foreign table. Its metadata and manifests are read; with a name mapping, footers of its files, too."""
+        """The foreign table; None if there is none. Its metadata and manifests are read.
+
+        With a name mapping, footers of its files are read, too. Raises NotOurTable as `TakeOver.of`.
+        """
         with self._target.storage_errors():
             loaded = self._load(schema.table) if self._target.exists() else None
             if loaded is None:

@@ -26,8 +26,8 @@ class SharedColumns:
     def show(self, transaction: Transaction, shard: TableId, shared: Schema | None, copy: Table) -> None:
         """Let the transaction add the columns of a shard that the shared table, with the columns `shared`, lacks.
 
-        Raises ForeignWrite if a column of the shard has another id than this column has in every shard: then readers of
-        the shared table would not find its values.
+        Raises ForeignWrite if a column of the shard does not have the id that follows from its name and type: then
+        readers of the shared table would not find its values.
         """
         for field in copy.schema().fields:
             if field.field_id != field_id(field.name, str(field.field_type)):
@@ -37,6 +37,7 @@ class SharedColumns:
                 )
         fields = self.with_shard(shard, shared, copy.schema())
         if shared is None or tuple(fields) != shared.fields:
+            # in a shared table, only columns of the key are required
             show_new(transaction, fields, [field.name for field in fields if field.required])
 
     def with_shard(self, shard: TableId, shared: Schema | None, of_shard: Schema) -> list[NestedField]:

@@ -42,7 +42,7 @@ class SharedCreation:
 
     @property
     def is_at_once(self) -> bool:
-        """Whether the catalog makes a table only before its first commit. Catalogs that cannot name one later do so."""
+        """Whether the table is made before its first commit, because the catalog cannot give a table its name later."""
         return first_publish(self.settings.catalog, self.catalog).give_name is None
 
     def prepare(self, schema: Schema) -> Transaction:

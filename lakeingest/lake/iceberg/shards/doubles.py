@@ -93,7 +93,7 @@ class Doubles:
     def _still(self, other: str, keys: pa.Table) -> Iterator[pa.Table]:
         """Those of these keys that are in the last publish of a shard, a part at a time."""
         copy, main = self.copy(other), tip(self.copy(other), MAIN)
-        if not is_marked(main):  # someone else's commit: the next run of this shard looks at it
+        if not is_marked(main):  # someone else's commit, at which the shard's next run looks: all keys may be there
             yield keys
             return
         named = _cast(keys, self.shared.schema())

@@ -74,8 +74,8 @@ def _snapshot(transaction: Transaction, listed: Mapping[str, Listed], manifests:
     # no manifest may have a greater number than its snapshot. The 1 is for `max`, if there is no manifest
     number = max(metadata.next_sequence_number(), *(manifest.sequence_number or 0 for manifest in manifests), 1)
     parent = metadata.current_snapshot_id if MAIN in metadata.refs else None
-    snapshot_id, name = metadata.new_snapshot_id(), uuid.uuid4()
-    location = table.location_provider().new_metadata_location(f"snap-{snapshot_id}-0-{name}.avro")
+    snapshot_id, unique = metadata.new_snapshot_id(), uuid.uuid4()
+    location = table.location_provider().new_metadata_location(f"snap-{snapshot_id}-0-{unique}.avro")
     # 2: the version of the format that shared tables have
     with write_manifest_list(2, table.io.new_output(location), snapshot_id, parent, number, "deflate") as writer:
         writer.add_manifests(list(manifests))

@@ -183,7 +183,14 @@ class SharedTables:
         self._remove(shard, before)
 
     def _find(self, shard: TableId) -> Table | None:
-        """The shared table; None if there is none yet. Raises NotOurTable and NotOurCopy as `assert_ours`."""
+        """The shared table; None if there is none yet.
+
+        Raises:
+            NotOurTable: something else has its name.
+            NotOurCopy: it is of another pipeline.
+            UnsupportedTable: it was made with another `target.global_key`.
+
+        """
         name = self._settings.shown(shard)
         try:
             loaded = self._catalog.load_table(name)
