@@ -207,7 +207,7 @@ class IcebergTarget(port.Tables):
         loaded = self._table_with(staged.progress.table, staged.version)
         way, staged_table = self._way_of_merging(loaded, staged.version), as_staged(loaded, staged.version)
         files = files_with(staged_table, staged.version, key[0], bounds, flag)
-        return way.merger(TableFiles.of(staged_table), tuple(key), files, is_being_taken(loaded))
+        return way.merger(TableFiles.of(staged_table), tuple(key), files, takes_doubles=is_being_taken(loaded))
 
     @names_storage_errors
     def commit_merge(

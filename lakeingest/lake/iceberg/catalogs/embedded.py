@@ -111,6 +111,7 @@ class EmbeddedCatalog(DatabaseCatalog):
         return self.namespace_to_string(self.namespace_from(identifier)), self.table_name_from(identifier)
 
     def _assert_namespace(self, namespace: str | Identifier) -> None:
+        """Raises NoSuchNamespaceError if the namespace does not exist."""
         if not self.namespace_exists(namespace):
             raise NoSuchNamespaceError(f"Namespace does not exist: {namespace}")
 
@@ -205,7 +206,7 @@ class EmbeddedCatalog(DatabaseCatalog):
         except NoSuchTableError:
             current = None
         staged = self._update_and_stage_table(current, identifier, requirements, updates)
-        if current is not None and staged.metadata == current.metadata:
+        if current is not None and staged.metadata == current.metadata:  # the updates change nothing
             return _answer(current)
         self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
         if current is None:
@@ -295,6 +296,7 @@ class EmbeddedCatalog(DatabaseCatalog):
             self._add_properties(connection, text, properties or {"exists": "true"})
 
     def _add_properties(self, connection: sqlite3.Connection, namespace: str, properties: Properties) -> None:
+        """Insert a row for each of these properties, in the transaction of this connection."""
         row = "INSERT INTO iceberg_namespace_properties VALUES (?, ?, ?, ?)"
         connection.executemany(row, [(self.name, namespace, key, value) for key, value in properties.items()])
 

@@ -74,6 +74,7 @@ def limit_waits(engine: Engine) -> None:
 
     @event.listens_for(engine, "connect")
     def configure(connection: object, _: object) -> None:
+        """Set the limits of a new connection."""
         connection.execute(f"SET lock_timeout = '{_LOCK_SECONDS}s'")  # type: ignore[attr-defined]
         connection.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'")  # type: ignore[attr-defined]
         connection.commit()  # type: ignore[attr-defined]

@@ -121,7 +121,8 @@ def find_damage(
     """
     snapshot = loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the table was loaded with it
-    complete, listings = set() if complete is None else complete, {} if listings is None else listings
+    complete = set() if complete is None else complete
+    listings = {} if listings is None else listings
     if notes is not None and (noted := notes.all_under(snapshot.manifest_list)) is not None:
         problem = _problem_with(loaded, [file for listed in noted.values() for file in listed])
         if problem is None:

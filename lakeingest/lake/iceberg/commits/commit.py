@@ -91,6 +91,7 @@ def commit(
         return False
 
     def send() -> None:
+        """Send the last request: the first one, until `look` prepares others."""
         requests[-1].send()
 
     until_known(table, send, look)

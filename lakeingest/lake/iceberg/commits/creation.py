@@ -57,9 +57,10 @@ def creation_transaction(
         transactions.append(OneCreation.of(creation))
 
     def look() -> bool:
+        """False: ask again. Raises StaleWriter if another table has the name now."""
         if catalog.table_exists(name):
             raise stale(table)
-        return False  # ask again
+        return False
 
     until_known(table, ask, look)
     transaction = transactions[-1]
@@ -117,6 +118,7 @@ def assert_same_columns(schema: TableSchema, loaded: Table) -> None:
     """Raises NotOurTable if the table has other columns than `schema`. A run began it, and it has no progress yet."""
 
     def columns_of(iceberg: Schema) -> list[tuple[str, str, bool]]:
+        """The name and the type of each column, and whether it is required. Field ids and comments may differ."""
         return [(field.name, str(field.field_type), field.required) for field in iceberg.fields]
 
     if columns_of(iceberg_schema(schema, {})) != columns_of(loaded.schema()):

@@ -151,10 +151,7 @@ class Entries:
             return None
 
     def find_anew(self, table: TableId) -> Table | None:
-        """Find the table as `find` does, but not by a name for building that was found or made before.
-
-        Raises as `assert_ours`.
-        """
+        """Find the table as `find` does, but not by a name for building that is known already. Raises as `find`."""
         self._building.pop(table, None)
         return self.find(table)
 
@@ -170,6 +167,7 @@ class Entries:
         return loaded
 
     def _assert_unchanged(self, table: TableId, loaded: Table) -> None:
+        """Raises an error if others have changed the copy's shape, or if pipeline.yml asks for another one."""
         assert_ours(table, loaded)
         assert_wanted(table, loaded, self.options(table).partitions)
         assert_version(table, loaded, wanted_version(self._settings, self._options(table)))

@@ -86,6 +86,7 @@ class IcebergPublishing:
         self.audit.assert_publishable(table, as_staged(loaded, staged.version), staged, audit)
 
         def build(current: Table) -> Transaction:
+            """The transaction of this publish on the table `current`."""
             return self.entries.add_owner(publication(current, staged, form, properties), current)
 
         return IcebergPrepared(self, staged, loaded, build)

@@ -33,8 +33,9 @@ class OneTransaction(Transaction):
         if not self._updates:
             return self._table.metadata
         # updates are only added, so their number tells whether the known metadata is still right
-        if self._known is None or self._known[0] != len(self._updates):
-            self._known = len(self._updates), self._after(self._updates[self._known[0] if self._known else 0 :])
+        known_count = self._known[0] if self._known else 0
+        if self._known is None or known_count != len(self._updates):
+            self._known = len(self._updates), self._after(self._updates[known_count:])
         return self._known[1]
 
     def _after(self, updates: Sequence[TableUpdate]) -> TableMetadata:

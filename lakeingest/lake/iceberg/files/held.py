@@ -43,7 +43,7 @@ class _Deletes:
     def all_of(self, task: FileScanTask) -> "np.ndarray":
         """The positions of all deleted rows of a data file, each once and ascending."""
         found = [self.of(file).get(task.file.file_path, _NONE) for file in task.delete_files]
-        return np.unique(np.concatenate([_NONE, *found]))
+        return np.unique(np.concatenate([_NONE, *found]))  # _NONE, because an empty list cannot be concatenated
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ class IcebergForeignTables:
 
             # Step 2: the commit
             def build(current: Table) -> Transaction:
+                """The transaction on the table `current`. Raises ForeignWrite if someone has committed on main."""
                 self._assert_unmoved(table, current, take_over, options.adopt.stopped or "")
                 return entries.add_owner(take_over.transaction(current, options, first, changes), current)
 

@@ -74,10 +74,12 @@ class SharedCreation:
 
     @property
     def _place(self) -> str:
+        """A new folder, another one at each access."""
         return new_location_of(self.settings, self.name)
 
     @property
     def _properties(self) -> dict[str, str]:
+        """The properties of a new shared table. `gc.enabled`: nobody may delete its files, which belong to shards."""
         own = {FORMAT_VERSION: str(VERSION), "gc.enabled": "false", OWNER: SHARDS}
         of_key = {GLOBAL_KEY: "true"} if self.settings.global_key else {}
         return {**PROPERTIES, **limits({}), **own, **of_key, **self.marks}

@@ -66,6 +66,7 @@ class Doubles:
     def _find(self, name: str, together: AbstractSet[str]) -> Iterator[Double]:
         """The doubles of a shard's last publish, as `core.tables.doubles.shown_together` asks for them."""
         names_of_key = _key(self.copy(name).schema())
+        # what readers see now of these shards does not count: the same commit shows their last publishes
         left_out = {path for other in {name, *together} for path in self._seen(other)}
         for keys in self._new_keys(name, names_of_key):
             # in what readers see of the other shards

@@ -128,6 +128,7 @@ class SharedTables:
             else:
 
                 def change(current: Table, transaction: Transaction) -> dict[str, Listed]:
+                    """The lists with that of `copy`."""
                     return self._change(current, transaction, shard, copy)
 
                 self._commit(shard, loaded, change)
@@ -144,6 +145,7 @@ class SharedTables:
             if gone:
 
                 def change(current: Table, _: Transaction) -> dict[str, Listed]:
+                    """The lists without those of the shards in `gone`."""
                     return self._lists(current.properties, self._last_of_ours(shard, current), gone)
 
                 self._commit(shard, loaded, change)
@@ -158,6 +160,7 @@ class SharedTables:
                 return
 
             def change(current: Table, transaction: Transaction) -> dict[str, Listed]:
+                """Let the transaction name the owner. Returns the lists, which stay as they are."""
                 transaction.set_properties({PIPELINE: owner})
                 return self._lists(current.properties, self._last_of_ours(shard, current))
 
@@ -170,7 +173,7 @@ class SharedTables:
 
         def build(current: Table) -> Transaction:
             transaction = OneTransaction(current)
-            if STATE in current.properties:
+            if STATE in current.properties:  # the first commit of a table that was made before it
                 transaction.remove_properties(STATE)
             with readable_by(shard, self._settings.shown(shard)):
                 add_commit(transaction, change(current, transaction))

@@ -12,6 +12,8 @@ from lakeingest.files.dictionaries import repetitive_columns
 
 
 class _Writer(ParquetFormatWriter):
+    """PyIceberg's writer of one file, with dictionaries only for columns whose values repeat."""
+
     def write(self, table: pa.Table) -> None:
         # the first table of a file decides, because Parquet's writer is made for it
         self._parquet_writer_kwargs.setdefault("use_dictionary", repetitive_columns(table))
@@ -19,6 +21,8 @@ class _Writer(ParquetFormatWriter):
 
 
 class _Format(ParquetFormatModel):
+    """PyIceberg's Parquet format, which writes by `_Writer`."""
+
     def create_writer(self, output_file: OutputFile, file_schema: Schema, properties: Properties) -> _Writer:
         return _Writer(output_file, file_schema, properties)
 
