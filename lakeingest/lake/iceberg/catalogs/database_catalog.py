@@ -78,7 +78,7 @@ class DatabaseCatalog(OrderedCatalog, FixedLocations, JointCatalog):
         """
         location = commits[0].table.location()  # tells in_threads whether all tables are in a store, or none is
         changes = list(in_threads(location, self._next, commits))  # nothing is written if a requirement does not hold
-        list(in_threads(location, self._write, changes))
+        list(in_threads(location, self._write, changes))  # `list`, because a call may wait until its result is read
         try:
             self._swap_all([swap for swap, _ in changes])
         except CommitFailedException:

@@ -33,6 +33,7 @@ def missing_rights(settings: config.Target) -> tuple[str, ...]:
     may_use_warehouse = any(_covers(location, warehouse) for location in _locations(granted))
     missing = []
     for resource in registered:
+        # in hybrid mode, IAM decides for all who have not opted in
         is_governed = _covers(resource["ResourceArn"], warehouse) and not resource.get("HybridAccessEnabled")
         if is_governed and not may_use_warehouse:
             missing.append(

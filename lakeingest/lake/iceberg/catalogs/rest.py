@@ -143,7 +143,7 @@ class TimedRestCatalog(RestCatalog, JointCatalog):
 
 
 def best_way(catalog: Catalog) -> FirstPublishName:
-    """The best way to the first publish that the server supports: `rename`, else `register`, else `own_name`."""
+    """The best way to make the first publish on this server: `rename`, else `register`, else `own_name`."""
     assert isinstance(catalog, RestCatalog)  # noqa: S101 - its type in pipeline.yml
     if catalog.properties.get("rest.signing-name") in _CANNOT_NAME:
         return "own_name"

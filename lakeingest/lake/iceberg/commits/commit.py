@@ -166,9 +166,10 @@ def commit_together(
 
 
 def _look(requests: Sequence["Request"], load: Callable[[int], Table | None]) -> tuple[list[bool], bool]:
-    """For each request, whether its table shows that it took effect; and whether all of them are known to be able to.
+    """For each request, whether its table shows that it took effect; and whether all requests can still take effect.
 
-    After an error of the catalog no further table is loaded, because each answer may take a minute.
+    A request whose table cannot be loaded counts as one that did not take effect and cannot. After an error of the
+    catalog no further table is loaded, because each answer may take a minute.
     """
     failed = list[Exception]()  # an error of the catalog, once there is one
 

@@ -68,7 +68,8 @@ class IcebergPrepared:
 class IcebergPublishing:
     """Prepares publishes.
 
-    `load`: loads a table; raises StaleWriter if it lacks a commit. `form`: what readers are to find beside the rows.
+    `load` loads a table; it raises StaleWriter if the table lacks a given commit. `form` returns what readers are to
+    find beside the rows.
     """
 
     target: Tables

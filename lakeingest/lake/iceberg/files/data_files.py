@@ -243,7 +243,8 @@ def positions_by_path(table: TableFiles, file: DataFile) -> "Iterator[tuple[str,
     path_numbers = paths.indices.to_numpy()  # for each position, the number of its path in the dictionary
     order = np.argsort(path_numbers, kind="stable")  # the positions of one path come together
     distinct, starts = np.unique(path_numbers[order], return_index=True)  # each path's number, and where it begins
-    positions = np.split(rows["pos"].to_numpy()[order], starts[1:])  # for each path; the first begins without a start
+    # for each path; [1:], because `split` begins the first part by itself
+    positions = np.split(rows["pos"].to_numpy()[order], starts[1:])
     yield from zip(paths.dictionary.take(distinct).to_pylist(), positions, strict=True)
 
 

@@ -96,7 +96,7 @@ def _write_vector(table: TableFiles, rows: DataFile, positions: "np.ndarray") ->
 
 
 def read_vector(table: TableFiles, vector: DataFile) -> "tuple[str, np.ndarray]":
-    """The path of the data file that a vector is of, and the positions of its deleted rows, ascending.
+    """The path of the data file whose rows the vector deletes, and the positions of these rows, ascending.
 
     Raises StateUnreadable if the vector is damaged, or does not have as many positions as the manifest says.
     """

@@ -78,9 +78,9 @@ def without_dangling_deletes(loaded: Table, version: int) -> FileChanges:
 class _Present:
     """The files of a snapshot that a commit of version 3 builds on.
 
-    `rows`: the data files by their paths. `vectors`: for the path of a data file its vectors. There is one; if
-    somebody else has written another, both count. `deletes`: files of position deletes, of version 2. `dangling`:
-    vectors that apply to no data file.
+    `rows`: the data files by their paths. `vectors`: for the path of each data file with a vector, a list of this
+    vector; if somebody else has written a second one, both are in it. `deletes`: files of position deletes, of version
+    2. `dangling`: vectors that apply to no data file.
     """
 
     table: TableFiles

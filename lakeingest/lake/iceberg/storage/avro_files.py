@@ -46,7 +46,7 @@ class Records:
 
 @lru_cache(_SCHEMAS)
 def _reader(text: str, records: Records) -> tuple[Schema, Reader]:
-    """The schema in `text`, and what reads `records` from a file with it. Raises an error if `text` is no schema."""
+    """The schema in `text`, and what reads `records` from a file of this schema. Raises an error for any other text."""
     schema = AvroSchemaConversion().avro_to_iceberg(json.loads(text))
     return schema, resolve_reader(schema, records.schema, dict(records.types), dict(records.enums))
 

@@ -19,7 +19,7 @@ _OFFSET, _SIZE = _NAMES.index("content_offset"), _NAMES.index("content_size_in_b
 
 
 def identity(file: DataFile) -> Identity:
-    """What tells a file of a snapshot from all others: its path, and for a deletion vector its first byte there."""
+    """What tells a file of a snapshot from all others: its path, and the byte at which a deletion vector begins in it."""
     return file.file_path, _value(file, _OFFSET) if is_vector(file) else None
 
 
@@ -63,7 +63,7 @@ def with_size_of_blob(vector: DataFile) -> DataFile:
 def inherit_first_row_ids(entries: Iterable[ManifestEntry], first: int | None) -> None:
     """If a data file has no id of its first row, give it the id that it inherits from its manifest.
 
-    `first` is the id that the manifest has in the list of manifests. If it is None, every file gets None.
+    `first` is the id that the manifest has in the list of manifests. If `first` is None, every file gets None.
     """
     next_row_id = first
     for entry in entries:

@@ -119,7 +119,7 @@ def _message(error: Exception) -> str:
 
 
 def _is_http_error(error: BaseException) -> bool:
-    """Whether the error comes from the HTTP client of PyIceberg's REST catalog. It is an OSError without `errno`."""
+    """Whether the error is one of the HTTP client of PyIceberg's REST catalog: these are OSErrors without `errno`."""
     requests = sys.modules.get("requests")
     return requests is not None and isinstance(error, requests.RequestException)
 
