@@ -191,6 +191,7 @@ def _refusals_of_partitions(loaded: Table, schema: TableSchema, options: TableOp
     metadata = loaded.metadata
     wanted = [(field.source_id, field.transform) for field in new_spec(copy.schema, options.partitions).fields]
     present = [(field.source_id, field.transform) for field in metadata.spec().fields]
+    # the spec that later runs would take for ours: they find it by the property that the take-over sets
     properties = {**metadata.properties, **marks_of_new(options.partitions)}
     ours = our_spec(metadata.model_copy(update={"properties": properties}))
     if wanted != present or ours is None or ours.spec_id != metadata.default_spec_id:

@@ -37,7 +37,8 @@ def mark(
     commit. `kind`: Iceberg's kind of the commit; None: by its files.
     """
     marks = {**marks_of(progress, base), **more}
-    with temporary_schema(transaction, schema_of(transaction.table_metadata, base) if schema is None else schema):
+    schema_id = schema_of(transaction.table_metadata, base) if schema is None else schema
+    with temporary_schema(transaction, schema_id):
         io = transaction._table.io  # noqa: SLF001 - as PyIceberg does
         RowDelta(transaction, io, STAGING, marks, changes, kind).commit()  # into the transaction
 
@@ -91,7 +92,7 @@ def reset(table: TableId, loaded: Table, *, raises_version: bool = False) -> Tra
     transaction = loaded.transaction()
     if raises_version:
         raise_version(transaction)
-    ManageSnapshots(transaction=transaction).create_branch(staged.version, STAGING).commit()
+    ManageSnapshots(transaction=transaction).create_branch(staged.version, STAGING).commit()  # into the transaction
     # after someone's compaction, deletes of rows in replaced files may remain, and summaries would count them
     changes = NO_FILES  # in version 3, no files of position deletes may be written
     if not raises_version:
@@ -104,5 +105,5 @@ def reset(table: TableId, loaded: Table, *, raises_version: bool = False) -> Tra
 
 def rewind(transaction: Transaction, progress: Progress, version: int) -> None:
     """Let the transaction move staging to the commit `version`, and add a new commit with this progress there."""
-    ManageSnapshots(transaction=transaction).create_branch(version, STAGING).commit()
+    ManageSnapshots(transaction=transaction).create_branch(version, STAGING).commit()  # into the transaction
     mark(transaction, progress, version)

@@ -154,7 +154,7 @@ def _search(keys: pa.ChunkedArray, wanted: pa.ChunkedArray) -> "tuple[np.ndarray
         return None
     places = np.searchsorted(ascending, values)  # for each value, its index in `ascending`, if the value is there
     is_there = places < len(ascending)  # False: the value is greater than all keys
-    is_there[is_there] = ascending[places[is_there]] == values[is_there]
+    is_there[is_there] = ascending[places[is_there]] == values[is_there]  # False: the key at this place is another
     rows = row_numbers[places[is_there]]
     order = np.argsort(rows, kind="stable")
     return rows[order], np.flatnonzero(is_there)[order]

@@ -80,7 +80,7 @@ def _snapshot(transaction: Transaction, listed: Mapping[str, Listed], manifests:
     with write_manifest_list(2, table.io.new_output(location), snapshot_id, parent, number, "deflate") as writer:
         writer.add_manifests(list(manifests))
     by_name = [(name, [one.totals[place] for one in listed.values()]) for place, name in enumerate(_TOTALS)]
-    # a total that one of the shards does not have is not known of all of them
+    # a total that one of the shards does not have is not known of all of them. `filter` is for the type checker
     totals = {name: str(sum(filter(None, numbers))) for name, numbers in by_name if None not in numbers}
     showing = Showing({name: one.commit for name, one in sorted(listed.items())})
     summary = Summary(

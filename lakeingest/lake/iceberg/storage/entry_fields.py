@@ -19,7 +19,7 @@ _OFFSET, _SIZE = _NAMES.index("content_offset"), _NAMES.index("content_size_in_b
 
 
 def identity(file: DataFile) -> Identity:
-    """What tells a file of a snapshot from all others: its path, and the byte at which a deletion vector begins in it."""
+    """What tells a file of a snapshot from all others: its path, and the byte where a deletion vector begins in it."""
     return file.file_path, _value(file, _OFFSET) if is_vector(file) else None
 
 
