@@ -36,7 +36,7 @@ class IcebergRollbacks:
         self._target = target
 
     def found(self, table: TableId) -> Rollback | None:
-        """The rollback of changes by others; None: no such changes, or no table. Only the table's metadata is read."""
+        """The rollback of changes by others; None: they changed nothing, or no table. Only its metadata is read."""
         with self._target.storage_errors():
             loaded = self._find(table) if self._target.exists() else None
             return None if loaded is None else find_rollback(table, loaded, self._is_our_place)
@@ -61,7 +61,7 @@ class IcebergRollbacks:
 
 
 def find_rollback(table: TableId, loaded: Table, is_ours: Callable[[TableId, str], bool]) -> Rollback | None:
-    """The rollback of changes by others; None: no such changes. Raises ForeignWrite if no rollback can undo them.
+    """The rollback of changes by others; None: they changed nothing. Raises ForeignWrite if no rollback can undo them.
 
     `is_ours` says whether we would make the table's copy in a folder. It is asked because a person who moves the table
     can also change the property that says where the table was made.
@@ -108,7 +108,7 @@ def rollback_commit(
     transaction.set_properties({POSITION: "" if position is None else json.dumps(position.to_json())})
     show_schema(transaction, ours.snapshot_id)
     spec = our_spec(metadata)
-    # if there is no such spec any more, the partitions stay, and `find_rollback` refuses the rollback
+    # if our spec is gone, the partitions stay, and `find_rollback` refuses the rollback
     if spec is not None and spec.spec_id != metadata.default_spec_id:
         transaction._stage((SetDefaultSpecUpdate.model_validate({"spec-id": spec.spec_id}),), ())  # noqa: SLF001
     if (made_in := _original_folder(table, loaded, is_ours)) is not None:
@@ -131,7 +131,7 @@ def _refusal(table: TableId, loaded: Table) -> ForeignWrite | None:
 
 
 def _last_published(loaded: Table) -> Snapshot | None:
-    """Our last commit that main was at; None if no such commit is left.
+    """Our last commit that main was at; None if none is left.
 
     The log of main names the snapshots that main was at. Main was also at our
     newest commit in the history of main, even if the log has lost this commit.

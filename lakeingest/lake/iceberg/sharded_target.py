@@ -1,10 +1,10 @@
 """A target whose copies are shards: readers find them in shared tables. Staging and recovery are as usual.
 
 A shard is published in two steps: main of its own table moves, then a commit of the shared table shows it. `recover`
-makes the second step if a run was killed in between. Until then readers see the shard as it was before.
+makes the second step if a run was killed in between. Until the second step, readers see the shard as it was before.
 
-With a global key, a double keeps the second step from being made. Then the commit that readers see
-counts as the shard's published one, and each publish tries the second step again.
+With a global key, a double keeps the second step from being made. While it does, the commit that readers see counts as
+the shard's published one, and each publish tries the second step again.
 """
 
 import functools
@@ -158,7 +158,7 @@ class ShardedAdoptions(IcebergAdoptions):
         self._sharded = target
 
     def adopt(self, table: TableId) -> None:
-        """Hand over the shard, then the shared table. From then on only this pipeline shows shards there."""
+        """Hand over the shard, then the shared table, in which only this pipeline shows shards after that."""
         super().adopt(table)
         with self._target.storage_errors():
             self._sharded.shared.hand_over(table, self._owner.to_text())

@@ -137,7 +137,7 @@ class IcebergTarget(port.Tables):
         # Step 2: refuse changes of others, and finish what an interrupted run began. Begin again after each change
         staged = resume_point(table, loaded)
         if staged is None:
-            return self.recover(table) if self._entries.drop_unused(table, loaded) else None  # None: others continue it
+            return self.recover(table) if self._entries.drop_unused(table, loaded) else None  # other runs may build it
         assert_not_rewritten(table, loaded, staged.version)
         if self._entries.finish_naming(table, loaded, is_published=staged.published is not None):
             return self.recover(table)

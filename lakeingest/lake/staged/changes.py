@@ -38,7 +38,7 @@ def read_rows(file: File, columns: Sequence[str] | None = None) -> pa.Table:
 def read_all_rows(staged_files: Iterable[File]) -> pa.Table:
     """The rows of all these files of staging.
 
-    If only some of the files have a column, the source has dropped it. It is NULL in the rows of the other files.
+    If only some of the files have a column, the source has dropped it. It is NULL in the rows of files without it.
     """
     return pa.concat_tables((read_rows(file) for file in staged_files), promote_options="default")
 

@@ -9,7 +9,7 @@ The rows of a commit are computed from three parts:
 - the rows of the waves of later commits
 - the changes of the merges of later commits, which are applied in their order
 
-A commit that `restarts` removes all earlier rows. From then on, only this commit and later ones count.
+A commit that `restarts` removes all earlier rows. Only this commit and later ones count after it.
 """
 
 import uuid
@@ -335,7 +335,7 @@ class StagingFolder:
     def _create(self, commit: StagingCommit) -> StagingCommit:
         """Write the file of the commit.
 
-        Raises StaleWriter if another run has written a commit of the same number, or has dropped the folder.
+        Raises StaleWriter if another run has written a commit of this number, or has dropped the folder.
         """
         try:
             is_created = (self.path / f"{commit.number:010d}.json").create(commit.to_json())

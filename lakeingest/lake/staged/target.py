@@ -280,7 +280,7 @@ class StagedTarget(Target, Generic[Published]):
         key: Sequence[str] | None = None,
         partitions: Named | None = None,
     ) -> Staged:
-        """Make a commit of staging on `staged`. The other arguments are those of `StagingFolder.append`."""
+        """Make a commit of staging on `staged`. The arguments after `staged` are as in `StagingFolder.append`."""
         commit = self._staging(progress.table).append(
             staged.version,
             progress,

@@ -219,7 +219,7 @@ class EmbeddedCatalog(DatabaseCatalog):
         return _answer(staged)
 
     def _swap(self, name: tuple[str, str], before: str, after: str, previous: str | None) -> bool:
-        """Let a table's row name `after`, with `previous`. False, and no change, if the row does not name `before`."""
+        """Let a table's row name `after` and `previous`. False, and no change, if the row does not name `before`."""
         with self._transaction() as connection:
             return self._swap_in(connection, Swap(name, before, after), previous)
 

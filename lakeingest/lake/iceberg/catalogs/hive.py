@@ -87,7 +87,7 @@ class _CheckedClient(Client):  # type: ignore[misc]
     def alter_table_with_environment_context(
         self, dbname: str, tbl_name: str, new_tbl: HiveTable, environment_context: EnvironmentContext
     ) -> None:
-        """Alter the table. Newer servers refuse this if someone else has replaced the table's metadata.
+        """Alter the table. Newer servers refuse this if someone has replaced the metadata since it was read.
 
         By default a server refuses columns of other types in the places of the entry's columns. DDL leads to such
         columns, for example if it drops a column. Then the entry keeps its columns: readers of Iceberg take them from

@@ -39,6 +39,7 @@ class JointCatalog(ABC):
     def commit_tables(self, commits: Sequence[TableCommit]) -> None:
         """Commit all of these tables, or none of them. The tables exist, and no table is there twice.
 
-        Raises NotOffered if the catalog has no such commits; CommitFailedException if a requirement of one of them does
-        not hold, or if someone else has committed. An error of another kind may come although the commit took effect.
+        Raises NotOffered if the catalog cannot commit several tables; CommitFailedException if a requirement of one
+        commit does not hold, or if someone else has committed. An error of another kind may come although the commits
+        took effect.
         """

@@ -60,8 +60,8 @@ def commit(
 
     `load` returns the current table; None if it does not exist. If someone else has committed, but moved none of the
     branches of this commit, `rebuild` prepares the same commit on the current table; if `rebuild` is None, the first
-    request is sent again. Errors of the file system and of the database pass unchanged: then the commit did not take
-    effect.
+    request is sent again. Errors of the file system and of the database pass unchanged: after one of these, the commit
+    has not taken effect, and never will.
 
     Raises:
         StaleWriter: the commit did not take effect and never will.

@@ -151,8 +151,8 @@ def progress_removal(loaded: Table) -> Transaction:
 def end_building(transaction: Transaction, table: TableId, loaded: Table, version: int) -> None:
     """Let the commit of `transaction`, which moves main to this version, end the state of building.
 
-    From then on, a table under its own name counts as published. The commit also asserts where staging is. So if one
-    run publishes the table and another run discards it, only the first of these commits takes effect. Raises
+    From this commit on, a table under its own name counts as published. The commit also asserts where staging is. So if
+    one run publishes the table and another run discards it, only the first of these commits takes effect. Raises
     StaleWriter if the version is no longer in the history of staging.
     """
     assert_staged(table, loaded, version)

@@ -193,7 +193,7 @@ class Entries:
         """
         own = self._settings.identifier(table)
         if unnameable(self._settings.catalog.type or "sql", own) is not None:
-            return None  # no copy can have this name, and a URL with such a name would lead elsewhere
+            return None  # no copy can have this name, and a URL with this name would lead elsewhere
         loaded = self.load(table, own) or self._load_building(table)
         if loaded is None or (is_foreign(loaded) and self.options(table).takes_over):  # not the copy yet
             return None
@@ -349,7 +349,7 @@ class Entries:
         return True
 
     def _drop_others(self, table: TableId, published: Table) -> None:
-        """Drop the other entries for a published table, which killed runs have left."""
+        """Drop the entries for building that killed runs have left of a published table."""
         names = self._names_for_building(table)
         # a run that begins after this list was made builds under another name, which is not dropped
         for name in names:
@@ -364,7 +364,7 @@ class Entries:
             elif building.properties.get(OWNER) == str(table):
                 with suppress(NoSuchTableError, StaleWriter):  # another run has dropped or published it
                     self._drop(table, building)
-        if names:  # the list of names still has those that were dropped
+        if names:  # the kept list still has the dropped names
             self._listed.clear()
 
     def _built(self, table: TableId, except_name: Name | None = None) -> list[Table]:

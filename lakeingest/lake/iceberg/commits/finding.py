@@ -36,7 +36,7 @@ class IcebergFinding:
             return Known.of(loaded.metadata_location, Looked(staged, dict(loaded.properties)), listings)
 
     def trust(self, table: TableId, listings: Listings) -> None:
-        """Note that all files in `listings`, those of the commit from which the run goes on, exist."""
+        """Note that all files in `listings` exist: these are the files of the commit from which the run goes on."""
         self.audit.trust(table, listings)
 
     def _goes_on(self, table: TableId, loaded: Table, staged: Staged) -> bool:

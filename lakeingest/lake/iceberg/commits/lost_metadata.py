@@ -20,7 +20,7 @@ def restore(catalog: Catalog, name: tuple[str, str]) -> str | None:
 
     Returns the name of the lost file; None in these cases, in which nothing is changed:
 
-    - The catalog is in no database, or has no such table.
+    - The catalog is in no database, or has no table of this name.
     - The metadata.json that the catalog names is readable.
     - No candidate is readable.
     """

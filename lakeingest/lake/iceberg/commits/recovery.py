@@ -1,7 +1,7 @@
 """Recovery: after a loss of files, a table goes back to its newest commit whose files are complete.
 
-Lost changes are merged again from the spool or from the binlog. Until then readers may see an older commit, which is
-exact at its stored position. An unpublished table without a complete commit is copied again.
+Lost changes are merged again from the spool or from the binlog. Until that is done, readers may see an older commit,
+which is exact at its stored position. An unpublished table without a complete commit is copied again.
 """
 
 import json

@@ -24,7 +24,7 @@ class OneTransaction(Transaction):
     """A transaction on a table."""
 
     _known: tuple[int, TableMetadata] | None = None  # a number of updates, and the metadata after them
-    _applied: TableMetadata | None = None  # the same metadata, before `_after` sets their time
+    _applied: TableMetadata | None = None  # the same metadata, before `_after` sets the time of the last update
     _context: _TableMetadataUpdateContext | None = None  # what PyIceberg notes of the updates that it has applied
 
     @property

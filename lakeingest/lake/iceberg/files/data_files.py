@@ -98,7 +98,7 @@ def read_rows(table: TableFiles, file: DataFile, names: Sequence[str], most: int
 def living_batches(table: TableFiles, file: DataFile, names: Sequence[str], dead: Positions) -> Iterator[pa.Table]:
     """The rows of `read_rows` without those at the positions in `dead`, about _BATCH bytes at a time.
 
-    Raises as `read_rows`; StateUnreadable also if the file has no row at such a position.
+    Raises as `read_rows`; StateUnreadable also if the file has no row at one of these positions.
     """
     deleted = dead.get(file.file_path, np.zeros(0, np.int64))
     begin = 0
@@ -299,7 +299,7 @@ def has_living_rows(table: TableFiles, file: DataFile, dead: Positions) -> bool:
 def deleted_rows(rows: pa.Table, file: DataFile, dead: Positions) -> "np.ndarray":
     """The positions in `dead` of a file with these rows, ascending.
 
-    Raises StateUnreadable if the file has no row at such a position.
+    Raises StateUnreadable if the file has no row at one of these positions.
     """
     deleted = dead.get(file.file_path, np.zeros(0, np.int64))
     _assert_within(deleted, file, rows.num_rows)

@@ -94,7 +94,7 @@ class IcebergFile:
             rows = read_rows(self.table, self.task.file, names, most)
             dead = [self.deletes.of(file).get(self.name, _NONE) for file in self.task.delete_files]
         is_living = np.ones(rows.num_rows, bool)
-        for positions in dead:  # `IcebergHeld.faulty_deletes` finds those that are not in the file
+        for positions in dead:  # `IcebergHeld.faulty_deletes` finds positions that are not in the file
             is_living[positions[(positions >= 0) & (positions < rows.num_rows)]] = False
         return rows.filter(pa.array(is_living))
 

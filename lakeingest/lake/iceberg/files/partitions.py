@@ -1,9 +1,10 @@
 """The partitions of an Iceberg copy: their spec, the partition of each row, and what the spec cannot outlive.
 
 Source: Iceberg's table specification, "Partitioning". A copy keeps the spec with which it was made. A property of the
-table has the partitions as pipeline.yml named them then. The spec names columns by their field ids, so it follows
-columns that are renamed. All rows of a data file are of one partition, and so are all rows that a file of deletes
-deletes. Names of files do not have the values of partitions: these can be longer than a name, and private.
+table, PARTITION_BY, has the partitions as pipeline.yml named them at that time. The spec names columns by their field
+ids, so it follows columns that are renamed. All rows of a data file are of one partition, and so are all rows that a
+file of deletes deletes. Names of files do not have the values of partitions: these can be longer than a name, and
+private.
 """
 
 import json

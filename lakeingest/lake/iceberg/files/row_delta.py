@@ -40,7 +40,7 @@ from lakeingest.lake.iceberg.storage.manifest_files import WRITERS, write_list
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """The files, of rows and of deletes, that a commit adds, and those that it removes."""
+    """The files of rows and of deletes that a commit adds, and the files of both kinds that it removes."""
 
     added: tuple[DataFile, ...] = ()
     removed: tuple[DataFile, ...] = ()
@@ -190,7 +190,7 @@ class RowDelta(_FastAppendFiles):
         """PyIceberg's summary, which also counts the files of deletes and the removed files."""
         added, deleted = self._added_data_files, self._deleted_data_files
         # PyIceberg's summary counts the files in these two attributes: they have all files for this call alone. They
-        # are no sets, because PyIceberg takes all vectors of a file for the same
+        # are no sets, because a set of PyIceberg's would have only one of several vectors that are in one file
         self._added_data_files = [_as_counted(file) for file in (*added, *self._deletes)]
         self._deleted_data_files = list(map(_as_counted, self._removed.values()))  # type: ignore[assignment]
         vectors = {"added-dvs": sum(map(is_vector, self._deletes))}

@@ -100,7 +100,7 @@ class TakeOver:
     ) -> Transaction:
         """The transaction with the marked commit, without the property that names the owner.
 
-        `current` is the table as it is now: its main must be at the same snapshot as that of `loaded`.
+        `current` is the table as it is now: its main must still be at the snapshot `self.main`.
         """
         metadata = current.metadata
         taken = Taken(self.main.snapshot_id, metadata.current_schema_id, options.adopt.stopped or "")

@@ -65,8 +65,8 @@ def end_merges(transaction: Transaction, loaded: Table) -> None:
 def assert_staging(branches: ManageSnapshots, metadata: TableMetadata) -> ManageSnapshots:
     """Let the commit assert the snapshot that staging is at. Returns `branches`.
 
-    So the commit is refused if someone moves staging before it takes effect, as another pipeline that takes the copy
-    over. If staging does not exist, nothing is asserted.
+    So the commit is refused if someone has moved staging by then, as another pipeline does that takes the copy over.
+    If staging does not exist, nothing is asserted.
     """
     return assert_branch(branches, metadata, STAGING)
 

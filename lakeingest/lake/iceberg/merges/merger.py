@@ -35,7 +35,7 @@ from lakeingest.lake.target import Effects, Written
 from lakeingest.rows import THREADS_ROWS
 
 NO_EFFECTS = Effects(0, 0, 0)
-NUMBER = "_lakeingest_number"  # a column of candidates for `matches`: what it returns for each
+NUMBER = "_lakeingest_number"  # a column of the candidates that `matches` gets: the numbers that it returns
 _ROW = "_lakeingest_row"
 _SORTED_ROWS = 50_000  # up to so many integers are sorted more quickly than two tables are joined
 
@@ -81,7 +81,7 @@ class IcebergMerger:
     def find(self, changes: pa.Table) -> tuple[Positions, Effects]:
         """The positions of the old rows of the changed keys, and the effects of the changes. Nothing is written.
 
-        Raises StateUnreadable if two rows have the same key, unless that is expected (`takes_doubles`).
+        Raises StateUnreadable if two old rows have the same key, and `takes_doubles` is False.
         """
         with storage_errors(self.table.location):
             positions, change_numbers = self._positions(changes)

@@ -150,7 +150,7 @@ def _worker_error(failure: Exception) -> LakeIngestError | None:
 
 
 class _Statement:
-    """A statement that the JVM runs by calling this object: Iceberg gives properties only to commits in such a call."""
+    """A statement that the JVM runs by calling this object: only to commits in this call Iceberg gives properties."""
 
     class Java:
         """The Java interface of this object, as Py4J needs it."""

@@ -67,7 +67,7 @@ class SharedColumns:
         return sorted(fields, key=lambda field: field.name.startswith("_lakeingest_"))  # our own come last
 
     def _key(self, schema: Schema) -> list[str]:
-        """The key in the shared table: the columns that name the shard, unless it is global, then the shard's own."""
+        """The key in the shared table: the shard's own, after the columns that name the shard if it is not global."""
         names = [field.name for field in schema.fields if field.field_id in schema.identifier_field_ids]
         own = [name for name in names if name not in _KEY_OF_SHARDS]
         return own if self.has_global_key else [*_KEY_OF_SHARDS, *own]

@@ -35,7 +35,7 @@ class Doubles:
     """The doubles that readers would see with the last publish of `shard`.
 
     `shared` is the shared table, whose commit `ours` shows the commits `showing`. `load` loads the own table of a shard
-    by its name; `copies` has those that are loaded.
+    by its name; `copies` has the tables that are loaded already.
     """
 
     shard: TableId

@@ -298,7 +298,7 @@ class SharedTables:
         """The lists of manifests of the shards' commits that `ours` shows, by the names of the shards.
 
         Those of the shards `without` are left out. If someone has moved main to an older commit of ours, the lists are
-        looked up in the copies of the shards. Raises StateUnreadable if a copy does not have such a commit any more.
+        looked up in the copies of the shards. Raises StateUnreadable if a copy has lost its commit.
         """
         showing, known = self._showing_of(ours), parsed(properties)
         lists: dict[str, Listed] = {}

@@ -246,7 +246,7 @@ def sweep(loaded: Table, waiting: Waiting | None, *, all_due: bool = False) -> N
 
 
 def _remove(loaded: Table, removal: Removal) -> None:
-    """Delete the files of a removal, except files that someone else has added to the table again since then.
+    """Delete the files of a removal, except files that someone else has added to the table again.
 
     Nothing is deleted if the removal is of another table, or if someone restored an older metadata.json: then the table
     has snapshots again that it no longer had when the removal was stored, and these may need the files.

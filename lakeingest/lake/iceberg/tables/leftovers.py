@@ -36,7 +36,7 @@ def remove_leftovers(
     """Delete the table's own files that nothing refers to, that are older than `age`, and that are not `waiting`.
 
     Returns the number of deleted files, and their bytes. `in_use` says whether the catalog has a table with the given
-    UUID: files of an older copy are deleted only if the catalog has no such table any more. In four cases nothing is
+    UUID: files of an older copy are deleted only if the catalog does not have it any more. In four cases nothing is
     deleted:
 
     - Other tables may use the files (`gc.enabled` is false).

@@ -35,7 +35,7 @@ def latest_time(metadata: TableMetadata) -> int:
 def is_ahead(metadata: TableMetadata) -> bool:
     """Whether the latest time in the metadata is in the future, by this machine's clock.
 
-    Java readers refuse such a table.
+    While it is, Java readers refuse the table.
     """
     return latest_time(metadata) > (time.time() + NEAR.total_seconds()) * 1000
 
