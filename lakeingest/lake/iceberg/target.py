@@ -329,7 +329,7 @@ class IcebergTarget(port.Tables):
         return self._configured_way if may and not is_ahead(loaded.metadata) else WAYS["row_delta"]
 
     def _held(self, table: TableId) -> Held:  # noqa: ARG002 - shards need it
-        """A function that returns the commits of the table that another table shows, so that they have to stay."""
+        """A function that returns the table's commits that have to stay, because another table shows them."""
         return nothing_held
 
     def _waiting(self, table: TableId) -> Waiting | None:
@@ -345,7 +345,7 @@ class IcebergTarget(port.Tables):
         return self._entries.existing(table)
 
     def _table_with(self, table: TableId, version: int) -> Table:
-        """The table. Raises StaleWriter if it lacks the commit, because it was dropped and made again."""
+        """The table. Raises StaleWriter if the table was dropped and made again, and so lacks the commit `version`."""
         if (loaded := self._table(table)).metadata.snapshot_by_id(version) is None:
             raise stale(table)
         return loaded

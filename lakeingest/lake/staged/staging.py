@@ -385,7 +385,7 @@ def since_restart(commits: Sequence[StagingCommit]) -> Sequence[StagingCommit]:
 
 
 def is_started_over(commits: Iterable[StagingCommit]) -> bool:
-    """Whether one of these commits restarts: it removes all earlier rows."""
+    """Whether one of these commits restarts, so that it removes all earlier rows."""
     return any(commit.restarts for commit in commits)
 
 

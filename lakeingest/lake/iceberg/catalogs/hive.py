@@ -38,7 +38,7 @@ class TimedHiveCatalog(OrderedCatalog, FixedLocations, HiveCatalog):
 
     @staticmethod
     def _create_hive_client(properties: dict[str, str]) -> _HiveClient:
-        """The client for PyIceberg's requests, which knows the age of its locks."""
+        """The client that sends PyIceberg's requests. It knows the age of its locks."""
         return _LockingClient.of(properties)
 
     def list_tables(self, namespace: str | Identifier) -> list[Identifier]:

@@ -41,7 +41,7 @@ class ParsingOnceSqlCatalog(DatabaseCatalog, SqlCatalog):
         return None if row is None else (row[0], row[1])
 
     def point_back(self, name: tuple[str, str], lost: str, earlier: str) -> None:
-        """Let the row of a table name an earlier metadata.json, without a previous one, if it names the lost one."""
+        """Let the row of a table name the metadata.json `earlier`, and no previous one, if the row names `lost`."""
         row = update(IcebergTables).where(*self._is_row_of(name), IcebergTables.metadata_location == lost)
         with self.engine.begin() as connection:
             connection.execute(row.values(metadata_location=earlier, previous_metadata_location=None))
@@ -70,7 +70,7 @@ class ParsingOnceSqlCatalog(DatabaseCatalog, SqlCatalog):
 
 
 def limit_waits(engine: Engine) -> None:
-    """Limit how long a commit to PostgreSQL waits for a lock, and how long a vanished client can hold one."""
+    """Limit how long a commit to PostgreSQL waits for a lock, and how long a vanished client can hold a lock."""
 
     @event.listens_for(engine, "connect")
     def configure(connection: object, _: object) -> None:

@@ -115,7 +115,7 @@ def _assert_usable(io: FileIO, table: TableId, location: str, *, is_new: bool) -
 
 
 def assert_same_columns(schema: TableSchema, loaded: Table) -> None:
-    """Raises NotOurTable if the table has other columns than `schema`. A run began it, and it has no progress yet."""
+    """Raises NotOurTable if a table that a run has begun, and that has no progress, has other columns than `schema`."""
 
     def columns_of(iceberg: Schema) -> list[tuple[str, str, bool]]:
         """The name and the type of each column, and whether it is required. Field ids and comments may differ."""

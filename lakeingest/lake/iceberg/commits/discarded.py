@@ -37,7 +37,7 @@ def is_discarded(loaded: Table) -> bool:
 
 
 def discard_commit(loaded: Table) -> Transaction:
-    """The commit that marks a copy as discarded, and removes its branches, of which it has at least one.
+    """The commit that marks a copy as discarded, and removes its branches. The copy has at least one branch.
 
     The commit is refused if another run has published the copy.
     """

@@ -57,7 +57,7 @@ class IcebergPrepared:
             return self.finish()
 
     def finish(self) -> Staged:
-        """Delete the oldest metadata.json, and give a new table its own name. Returns the published state."""
+        """Delete old versions of metadata.json, and give a new table its own name. Returns the published state."""
         with self.publishing.target.storage_errors():
             trim(self.loaded)
             self.publishing.entries.give_name(self.table, self.loaded)
@@ -81,7 +81,7 @@ class IcebergPublishing:
     def prepare(
         self, staged: Staged, schema: TableSchema, properties: Mapping[str, str], audit: Auditing = unaudited
     ) -> IcebergPrepared:
-        """Check the commit `staged.version`, which need not be the last on staging. Returns its publish."""
+        """Check the commit `staged.version`, which need not be the last on staging. Returns the commit's publish."""
         table, form = staged.progress.table, self.form(schema)
         loaded = self.load(table, staged.version)
         self.audit.assert_publishable(table, as_staged(loaded, staged.version), staged, audit)
@@ -119,7 +119,7 @@ class IcebergJoint:
 
     @classmethod
     def of(cls, catalog: Catalog, publishing: IcebergPublishing) -> "IcebergJoint | None":
-        """The publishes of several tables on this catalog; None if it can commit only one at once."""
+        """The publishes of several tables on this catalog; None if it can commit only one table at once."""
         return cls(catalog, publishing) if isinstance(catalog, JointCatalog) and catalog.commits_together else None
 
     def prepare(

@@ -16,7 +16,7 @@ from lakeingest.lake.iceberg.tables.properties import as_obeyed
 
 
 class SameMetadata:
-    """Keeps what was made of the metadata that a DatabaseCatalog returned last: it may return the same object again.
+    """Keeps what was made of the metadata that a DatabaseCatalog returned last: the same object may come again.
 
     For other catalogs, nothing is kept. Metadata are never changed, only replaced.
     """

@@ -64,7 +64,7 @@ class OneCreation(OneTransaction, CreateTableTransaction):
         return cls(cast(StagedTable, prepared))
 
     def _initial_changes(self, table_metadata: TableMetadata) -> None:
-        """PyIceberg's updates that describe the new table, with one for version 3 that PyIceberg applies."""
+        """Add PyIceberg's updates that describe the new table. Version 3 comes by our update, which can be applied."""
         super()._initial_changes(table_metadata)
         if is_third(table_metadata):
             self._updates = tuple(

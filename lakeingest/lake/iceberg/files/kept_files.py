@@ -51,7 +51,7 @@ class Kept(Generic[Key, Value]):
         self._lock = threading.Lock()  # PyIceberg reads manifests in threads
 
     def get(self, key: Key, read: Callable[[], Value]) -> Value:
-        """The kept value, or the one that `read` returns."""
+        """The kept value; if there is none, the value that `read` returns, which is then kept."""
         with self._lock:
             value = self._values.get(key)
         return self.put(key, read()) if value is None else value
@@ -126,7 +126,7 @@ def manifests_of(snapshot: Snapshot, io: FileIO) -> tuple[KeptManifest, ...]:
 
 
 def manifests_read_anew(snapshot: Snapshot, io: FileIO) -> tuple[KeptManifest, ...]:
-    """Read the list of a snapshot's manifests again, and keep them. For callers who check that the list is there.
+    """Read the list of a snapshot's manifests again, and keep it. For callers who check that the list is there.
 
     Raises as PyIceberg does.
     """

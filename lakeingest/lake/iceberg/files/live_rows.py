@@ -30,7 +30,7 @@ def count_rows(loaded: Table, version: int, expected: int | None) -> int | None:
 
 
 def total_rows(loaded: Table, version: int) -> int | None:
-    """The number of rows of a snapshot by its summary; None if it has no summary."""
+    """The number of rows of a snapshot by its summary; None if the snapshot is gone, or has no summary."""
     snapshot = loaded.metadata.snapshot_by_id(version)
     if snapshot is None or snapshot.summary is None:
         return None
@@ -51,7 +51,7 @@ def count_live_rows(loaded: Table, version: int) -> int | None:
 
 
 def without_dangling_deletes(loaded: Table, version: int) -> FileChanges:
-    """Write all positions that delete a row, each once, to one file. Returns changes that replace all deletes by it.
+    """Write all positions that delete a row, each once, to one file. Returns changes to put it in place of all deletes.
 
     If the table has partitions, one file is written for each partition.
 
@@ -70,7 +70,7 @@ def without_dangling_deletes(loaded: Table, version: int) -> FileChanges:
 
 
 def positions_in(positions: Positions, files: Sequence[DataFile]) -> Positions:
-    """The positions that are in one of these data files."""
+    """The positions of rows in these data files, without those in other files."""
     paths = {file.file_path for file in files}
     return {path: rows for path, rows in positions.items() if path in paths}
 

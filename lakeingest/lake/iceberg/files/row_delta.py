@@ -120,7 +120,7 @@ class RowDelta(_FastAppendFiles):
         return AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate({**move, **kept})
 
     def _manifests(self) -> list[ManifestFile]:
-        """Write new manifests. Returns the one of new rows, those of earlier files, and the one of new deletes."""
+        """Write new manifests. Returns that of new rows, those of files of earlier commits, and that of new deletes."""
         return [
             *self._manifest(ManifestContent.DATA, self._added(self._added_data_files)),
             *self._existing_manifests(),
@@ -174,7 +174,7 @@ class RowDelta(_FastAppendFiles):
         return changed
 
     def _manifest(self, content: ManifestContent, entries: Iterable[ManifestEntry]) -> list[ManifestFile]:
-        """Write a manifest of these entries. Returns a list with it; an empty list if there are no entries."""
+        """Write a manifest of these entries. Returns a list with this manifest; empty if there are no entries."""
         listed = list(entries)
         if not listed:
             return []
@@ -205,7 +205,7 @@ class RowDelta(_FastAppendFiles):
 
 
 def append_nothing(transaction: Transaction, branch: str) -> int:
-    """Add to the transaction a snapshot on this branch with the files of the snapshot before it. Returns its id."""
+    """Add to the transaction a snapshot on this branch, which has the same files as the branch. Returns its id."""
     snapshot = RowDelta(transaction, transaction._table.io, branch, EMPTY_DICT, NO_FILES)  # noqa: SLF001
     snapshot.commit()  # into the transaction
     return snapshot.snapshot_id

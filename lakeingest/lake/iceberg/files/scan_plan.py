@@ -67,7 +67,7 @@ def _entries(manifests: Sequence[KeptManifest], io: FileIO) -> list[ManifestEntr
 
 
 def _limits(schema: Schema, name: str, bounds: Bounds | None) -> tuple[Any, Any]:
-    """The bounds in the form of a column's statistics; None for no limit, or for one that the column cannot have."""
+    """The bounds in the form of a column's statistics; None: no limit, or one that no value of the column can be."""
     limits = []
     for compare, bound in zip((GreaterThanOrEqual, LessThanOrEqual), bounds or (None, None), strict=True):
         # PyIceberg converts a Decimal to the type of the column: an integer, or DECIMAL(20, 0)
@@ -113,7 +113,7 @@ class _Deletes:
 
 
 def _applies(delete: ManifestEntry, rows: ManifestEntry, path: bytes) -> bool:
-    """Whether a file of deletes is not older than a data file, and `path` is within the bounds of its paths."""
+    """Whether a file of deletes is not older than a data file, and may name `path`, the data file's, by its bounds."""
     lower, upper = path_bounds(delete.data_file)
     is_older = (delete.sequence_number or 0) < (rows.sequence_number or 0)
     return not is_older and (lower is None or lower <= path) and (upper is None or path <= upper)

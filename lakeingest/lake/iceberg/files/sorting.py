@@ -45,7 +45,7 @@ def marks_of_new(schema: Schema, fields: Sequence[SortField]) -> dict[str, str]:
 
 
 def follow_sort_by(transaction: Transaction, table: TableId, wanted: Sequence[SortField]) -> None:
-    """Let this commit give the table the order that pipeline.yml asks for, if it has another one.
+    """Let this commit give the table the order that pipeline.yml asks for, if the table has another order.
 
     Without `wanted`, only an order that we have set is removed. Raises PartitionsDiffer as `_ids`.
     """
@@ -149,7 +149,7 @@ def _known(metadata: TableMetadata) -> dict[str, int]:
 
 
 def _updates(metadata: TableMetadata, wanted: SortOrder) -> tuple[TableUpdate, ...]:
-    """The updates that make this the table's order; none if the table has it."""
+    """The updates that make `wanted` the table's order; none if the table has this order already."""
     if metadata.sort_order().fields == wanted.fields:
         return ()
     existing = next((order.order_id for order in metadata.sort_orders if order.fields == wanted.fields), None)

@@ -27,7 +27,7 @@ class IcebergAdoptions:
         self._target, self._owner = target, owner
 
     def owner(self, table: TableId) -> Owner | None:
-        """The owner that the table's property names; None if it names none. Raises UsageError if there is no table."""
+        """The owner that the property PIPELINE names; None without this property. Raises UsageError without a table."""
         with self._target.storage_errors():
             text = self._existing(table).properties.get(PIPELINE)
         return None if text is None else Owner.of_text(text)

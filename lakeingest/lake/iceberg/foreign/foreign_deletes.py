@@ -139,7 +139,7 @@ class ForeignDeletes:
         return bool(bounds[0] <= ends["max"] and ends["min"] <= bounds[1])
 
     def _without_key(self, file: DataFile, key: Sequence[str]) -> "np.ndarray":
-        """The positions of rows with NULL in the key. The file is read only if its statistics do not exclude them."""
+        """The positions of rows with NULL in the key. The file is read only if its statistics do not exclude NULL."""
         schema = self.table.metadata.schema()
         optional = [field for field in map(schema.find_field, key) if not field.required]
         counts = file.null_value_counts or {}

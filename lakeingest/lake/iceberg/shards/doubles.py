@@ -103,7 +103,7 @@ class Doubles:
             yield found.rename_columns([*keys.column_names, DATABASE, TABLE])
 
     def _new_keys(self, name: str, names_of_key: Sequence[str]) -> Iterator[pa.Table]:
-        """The keys in the last publish of a shard that readers may not see in it yet, a part at a time."""
+        """The keys in the last publish of a shard that readers may not see in this shard yet, a part at a time."""
         copy, seen = self.copy(name), self._seen(name)
         parts: list[list[FileScanTask]] = []
         rows = _ROWS  # so that the first file begins a part

@@ -112,6 +112,6 @@ def read_files(manifest: ManifestFile, io: FileIO) -> list[ListedFile]:
 
 
 def _listed(entry: Any) -> ListedFile:
-    """The file in an entry of a note. Raises an error of DAMAGED if it is none."""
+    """The file in an entry of a note. Raises an error of DAMAGED if the entry names no file."""
     path, length = entry
     return str(path), int(length)

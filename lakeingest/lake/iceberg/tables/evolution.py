@@ -95,7 +95,7 @@ def evolve(transaction: Transaction, table: TableId, form: Form) -> None:
 def _comment_updates(
     metadata: TableMetadata, comments: Mapping[str, str], ours: Sequence[str]
 ) -> tuple[TableUpdate, ...]:
-    """The updates that give the columns these comments; none if the columns have them.
+    """The updates that give the columns these comments; none if the columns have them already.
 
     `ours` names the columns whose present comments we have set. If such a column has no comment in `comments`, its
     present comment is removed.

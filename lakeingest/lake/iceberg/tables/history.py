@@ -213,7 +213,7 @@ def is_marked(snapshot: Snapshot | None) -> bool:
 
 
 def progress_of(table: TableId, snapshot: Snapshot) -> Progress:
-    """The progress of a marked commit. Raises StateUnreadable when it is damaged."""
+    """The progress of a marked commit. Raises StateUnreadable if the progress is damaged."""
     assert snapshot.summary is not None  # noqa: S101 - it is marked
     return parse_progress(table, f"snapshot {snapshot.snapshot_id}", snapshot.summary.additional_properties[PROGRESS])
 

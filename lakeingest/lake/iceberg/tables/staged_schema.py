@@ -185,7 +185,7 @@ class FieldIds:
         self._last = last
 
     def new_field(self, name: str, kind: IcebergType, *, required: bool, doc: str | None = None) -> NestedField:
-        """A field with the next id. If it is a list, its elements get the id after that."""
+        """A field with the next id. If it is a list, its elements get the id that follows."""
         self._last += 1
         number = self._last
         if isinstance(kind, ListType):
@@ -203,7 +203,7 @@ class IdsByName(FieldIds):
         super().__init__(0)
 
     def new_field(self, name: str, kind: IcebergType, *, required: bool, doc: str | None = None) -> NestedField:
-        """A field whose id follows from its name and its type. So do the ids of the elements of a list."""
+        """A field whose id follows from its name and its type. The id of a list's elements follows from both, too."""
         number = field_id(name, str(kind))
         if isinstance(kind, ListType):
             elements = field_id(name, str(kind), "elements")
