@@ -284,7 +284,8 @@ class EmbeddedCatalog(DatabaseCatalog):
         with self._reading() as connection:
             names = [self.identifier_to_tuple(name) for (name,) in connection.execute(rows, (self.name, self.name))]
         depth = len(outer)
-        return list({name[: depth + 1] for name in names if len(name) > depth and name[:depth] == outer})
+        inside = [name for name in names if len(name) > depth and name[:depth] == outer]  # at any depth
+        return list({name[: depth + 1] for name in inside})
 
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
         """Make a namespace. Raises NamespaceAlreadyExistsError."""

@@ -106,7 +106,7 @@ def living_batches(table: TableFiles, file: DataFile, names: Sequence[str], dead
         for rows in project_batches(table.metadata.schema(), parquet, names, _BATCH):
             first, last = np.searchsorted(deleted, (begin, begin + rows.num_rows))
             is_living = np.ones(rows.num_rows, bool)
-            is_living[deleted[first:last] - begin] = False
+            is_living[deleted[first:last] - begin] = False  # `- begin`: positions are counted from the file's first row
             begin += rows.num_rows
             yield rows.filter(pa.array(is_living))
     _assert_within(deleted, file, begin)  # `begin` is now the number of rows of the file

@@ -85,7 +85,8 @@ def order_of(metadata: TableMetadata) -> SortOrder | None:
         isinstance(field.transform, IdentityTransform) and field.null_order is NullOrder.NULLS_FIRST
         for field in order.fields
     )
-    return order if is_ours and all(field.source_id in columns for field in order.fields) else None
+    has_columns = all(field.source_id in columns for field in order.fields)
+    return order if is_ours and has_columns else None
 
 
 def sorted_rows(schema: Schema, order: SortOrder, rows: pa.Table) -> pa.Table:

@@ -122,7 +122,7 @@ def _decoded(blob: bytes, size: int, location: str) -> BitMap64:
     """The bitmap in the bytes of a vector. Raises StateUnreadable if they are damaged, or are not `size` bytes."""
     if len(blob) != size or size < _FRAME or blob[4:8] != _VECTOR:
         raise unreadable(location, f"it has no deletion vector of {size} bytes where the manifest says")
-    body = blob[4:-4]
+    body = blob[4:-4]  # between the length and the checksum, which have four bytes each
     (length,), (checksum,) = struct.unpack(">I", blob[:4]), struct.unpack(">I", blob[-4:])
     if length != len(body) or checksum != zlib.crc32(body):
         raise unreadable(location, "the checksum of a deletion vector is wrong")

@@ -150,7 +150,7 @@ def _search(keys: pa.ChunkedArray, wanted: pa.ChunkedArray) -> "tuple[np.ndarray
     if len(ascending) <= _SORTED_ROWS:
         row_numbers = np.argsort(ascending, kind="stable")
         ascending = ascending[row_numbers]
-    if not (ascending[1:] > ascending[:-1]).all():
+    if not (ascending[1:] > ascending[:-1]).all():  # the keys do not ascend, or one is there twice
         return None
     places = np.searchsorted(ascending, values)  # for each value, its index in `ascending`, if the value is there
     is_there = places < len(ascending)  # False: the value is greater than all keys
