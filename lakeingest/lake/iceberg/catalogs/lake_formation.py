@@ -14,8 +14,8 @@ _TRIES = 2
 def missing_rights(settings: config.Target) -> tuple[str, ...]:
     """The rights that the role of this machine does not have, each with its fix.
 
-    No right is needed for a location or a database that Lake Formation does not govern. Rights for single tables are
-    not checked, because the creator of a table has them all. Raises OperatorNeeded or Retryable if the rights cannot be
+    Rights are needed only for locations and databases that Lake Formation governs. Rights for single tables are not
+    checked, because the creator of a table has them all. Raises OperatorNeeded or Retryable if the rights cannot be
     read.
     """
     region = settings.catalog.plain_properties.get("glue.region") or settings.storage.region

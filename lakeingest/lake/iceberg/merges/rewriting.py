@@ -82,7 +82,7 @@ class IcebergRewriter:
 
 
 def rewriters(loaded: Table, version: int, lift: Lift, *, keeps_dropped: bool) -> list[IcebergRewriter]:
-    """Rewriters that together write all rows of a snapshot; none if no new column has a value for old rows.
+    """Rewriters that together write all rows of a snapshot; none if old rows have NULL in every new column.
 
     If columns have ids by their names, rows are also rewritten for a lift that drops or renames a column.
 

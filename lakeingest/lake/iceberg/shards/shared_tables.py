@@ -338,7 +338,7 @@ class SharedTables:
     def _expire(self, transaction: Transaction) -> None:
         """Let the transaction remove the snapshots that neither `target.history` nor a branch or tag retains.
 
-        If these are fewer than WORTH, or if their lists could not wait for queries to end, no snapshot is removed.
+        No snapshot is removed if these are fewer than WORTH, or if there is no folder in which their lists can wait.
         """
         metadata = transaction.table_metadata
         kept = retained_snapshots(metadata, self._settings.history, int(time.time() * 1000))
@@ -373,7 +373,7 @@ class SharedTables:
                 removal.drop()
 
     def _waiting(self, shard: TableId) -> Waiting | None:
-        """The waiting removals of a shared table, under a name that no table of the source has; None: none can wait."""
+        """The waiting removals of a shared table, under a name that no source table has; None: there is no folder."""
         if self._waiting_folder is None:
             return None
         table = TableId("_lakeingest_shards", ".".join(self._settings.shown(shard)))

@@ -100,7 +100,7 @@ WRITERS = {
 
 
 def manifest_row_id(manifest: ManifestFile) -> int | None:
-    """The first id for rows of a manifest's data files that have no first row id themselves; None if there is none."""
+    """A manifest's first row id, from which its data files without a first row id get theirs; None: it has none."""
     found: int | None = _values(manifest)[_FIRST_ROW_ID]
     return found
 
