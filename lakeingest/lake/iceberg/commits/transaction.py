@@ -64,7 +64,7 @@ class OneCreation(OneTransaction, CreateTableTransaction):
         return cls(cast(StagedTable, prepared))
 
     def _initial_changes(self, table_metadata: TableMetadata) -> None:
-        """Add PyIceberg's updates that describe the new table. Version 3 comes by our update, which can be applied."""
+        """Add PyIceberg's updates that describe the new table, but `RaiseVersion` in place of its own for version 3."""
         super()._initial_changes(table_metadata)
         if is_third(table_metadata):
             self._updates = tuple(

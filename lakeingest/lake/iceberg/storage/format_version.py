@@ -21,7 +21,7 @@ from lakeingest.lake.iceberg.storage.entry_fields import THIRD
 
 
 class RaiseVersion(UpgradeFormatVersionUpdate):
-    """The update that gives a table version 3. PyIceberg has the same update, but does not apply it itself."""
+    """The update that gives a table version 3. When PyIceberg applies its own update, it refuses version 3."""
 
 
 @_apply_table_update.register(RaiseVersion)

@@ -29,8 +29,8 @@ def project(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str], most:
 
     With `most`, only about the first `most` rows are read.
 
-    Raises NotProjectable if a required column is missing, if the file has a text for a number or the reverse, or if its
-    columns cannot be told apart by field ids; an error of PyArrow if a value does not fit the table's type.
+    Raises NotProjectable if the file lacks a required column, has texts for numbers or numbers for texts, or has
+    columns that field ids do not tell apart; an error of PyArrow if a value does not fit the table's type.
     """
     present = _present(schema, parquet, names)
     rows = files.all_rows(parquet, present) if most is None else files.first_rows(parquet, present, most)
