@@ -20,11 +20,13 @@ from lakeingest.config import CATALOG, Config
 from lakeingest.config.place import Place
 from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError, Retryable, StateUnreadable, StorageFailed
+from lakeingest.files.local import Local
 from lakeingest.lake.iceberg.files import kept_files
 from lakeingest.lake.iceberg.storage.durable import DurableFileIO
 from lakeingest.lake.iceberg.storage.errors import parse_errors, storage_errors
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.marks import BUILDING
+from lakeingest.lake.staged.writer import StagedRows
 from lakeingest.lake.target import Staged
 from tests.lake.steps import Crash, Lake, Raw
 
@@ -325,3 +327,12 @@ def test_errors_that_are_not_of_storage_pass_unchanged(lake: Lake, spark: SparkS
         with pytest.raises(Exception) as raised, storage_errors(tmp_path):  # noqa: PT011 - whatever it is, as it is
             mistake()
         assert not isinstance(raised.value, LakeIngestError)
+
+
+@pytest.mark.parametrize("contents", [b"", b"PAR1 and no more"])
+def test_a_damaged_file_of_rows_to_compare_is_named(tmp_path: Path, contents: bytes) -> None:
+    """Spark wrote it for a comparison; it may have been cut since."""
+    folder = Local(tmp_path)
+    (folder / "part-0.parquet").put(contents)
+    with pytest.raises(StateUnreadable, match=r"part-0\.parquet"):
+        StagedRows(folder).read()

@@ -12,6 +12,7 @@ from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.errors import parse_errors, unreadable
+from lakeingest.lake.staged.changes import read_rows
 from lakeingest.lake.staged.staging import StagingFolder, files_of, is_started_over
 from lakeingest.rows import rows_after_changes, source_names, source_rows
 
@@ -46,7 +47,7 @@ def _staged(
     commits = all_commits[: versions.index(version) + 1]
     base = commits[0].base  # the published version that staging builds on; None for a new table
     names, merges = files_of(commits)
-    changes = [_read_changes(staging.path / name) for merge in merges for name in merge]
+    changes = [read_rows(staging.path / name) for merge in merges for name in merge]
     if base is not None and base not in files_by_version:
         raise unreadable(str(schema.table), f"commit {base} is no longer held")
     if base is None or is_started_over(commits):  # all rows are in staging
@@ -69,8 +70,3 @@ def _batches(file: File, schema: TableSchema) -> Iterator[pa.RecordBatch]:
             raise StateUnreadable(f"{file} lacks the columns {', '.join(sorted(missing))}")
         for batch in opened.iter_batches(BATCH_ROWS, columns=list(names)):
             yield from source_rows(pa.Table.from_batches([batch]), schema).to_batches()
-
-
-def _read_changes(file: File) -> pa.Table:
-    with files.parquet(file) as opened:
-        return opened.read()

@@ -9,9 +9,9 @@ import pyarrow as pa
 from lakeingest.config.place import Place
 from lakeingest.core.tables.keys import quote
 from lakeingest.errors import StateUnreadable
-from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.errors import storage_errors
+from lakeingest.lake.staged.changes import read_rows
 from lakeingest.lake.staged.staging import StagingFolder
 from lakeingest.lake.target import Bounds, Written
 
@@ -71,14 +71,9 @@ class StagedRows:
         return cls(path)
 
     def read(self) -> pa.Table:
-        """All rows in the folder. Raises StateUnreadable if the files are gone."""
+        """All rows in the folder. Raises StateUnreadable if files are gone or damaged."""
         with storage_errors(str(self.path)):
             parts = self.path.listed("*.parquet")
             if not parts:
                 raise StateUnreadable(f"the rows to compare, in {self.path}, are gone; run the same command again")
-            return pa.concat_tables(map(_read, parts))
-
-
-def _read(file: File) -> pa.Table:
-    with files.parquet(file) as opened:
-        return opened.read()
+            return pa.concat_tables(map(read_rows, parts))
