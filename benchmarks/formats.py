@@ -1,9 +1,9 @@
 """Measure lakeingest on each format, side by side: `python -m benchmarks.formats`.
 
 The formats take turns, round by round, on one server and one table. A turn is the first copy into an empty lake, then a
-run for a small batch of changes, then one for a large one. Seconds are those of the whole process, start-up too. A
-first turn on a tiny table is not measured: it fetches jars and compiles kernels. Each copy is verified at the end of
-its last turn.
+run for a small batch of changes, then one for a large one, then one with nothing to do. Seconds are those of the whole
+process, start-up too. A first turn on a tiny table is not measured: it fetches jars and compiles kernels. Each copy is
+verified at the end of its last turn.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from lakeingest.demo.server import LocalServer
 
 SECONDS = 3_600.0  # for one run
 TINY_ROWS = 1_000
-COPY, VERIFY = "first copy", "verify"
+COPY, NOTHING, VERIFY = "first copy", "nothing to do", "verify"
 _SEED = 13
 
 
@@ -56,6 +56,7 @@ def turn(
             for size in batches:
                 changes.commit(size)
                 yield _run(server, folder, lake_format, number, f"{size:,} changes")
+            yield _run(server, folder, lake_format, number, NOTHING)
             if number:
                 _run(server, folder, lake_format, number, VERIFY)
 
