@@ -160,7 +160,7 @@ class AllRows:
         def divide(numbered: tuple[int, File]) -> None:
             """Write the rows of a file of staging in the order of their buckets."""
             number, file = numbered
-            rows = read_rows(file)
+            rows = read_rows(file, in_threads=False)
             texts = record_texts(rows, self.key, writer.record_key)
             divided.add(number, rows.append_column(RECORD, texts.keys), buckets_of(texts.parts, self.buckets))
 

@@ -29,10 +29,13 @@ def last_changes(merges: Sequence[Sequence[File]], key: Sequence[str]) -> pa.Tab
     return changes.take(last_numbers)
 
 
-def read_rows(file: File, columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows of a file, with all columns or only `columns`. Raises StateUnreadable if the file is damaged."""
+def read_rows(file: File, columns: Sequence[str] | None = None, *, in_threads: bool = True) -> pa.Table:
+    """The rows of a file, with all columns or only `columns`. Raises StateUnreadable if the file is damaged.
+
+    `in_threads`: threads share the columns. That is slower if other files are read at the same time.
+    """
     with parse_errors(str(file)), files.parquet(file) as opened:
-        return opened.read(None if columns is None else list(columns))
+        return opened.read(None if columns is None else list(columns), use_threads=in_threads)
 
 
 def read_all_rows(staged_files: Iterable[File]) -> pa.Table:
