@@ -43,11 +43,16 @@ def full_bounds(metadata: TableMetadata) -> Mapping[str, str]:
 
     These bounds are not endless: Parquet records at most 4 KB of each.
     """
-    schema_in_files = sanitize_column_names(metadata.schema())
+    lengths = truncated_lengths(metadata)
+    return _full(metadata.schema().fields, tuple(lengths))
+
+
+@lru_cache(maxsize=1_000)  # as `_truncated_lengths`
+def _full(fields: tuple[NestedField, ...], truncated: tuple[int, ...]) -> Mapping[str, str]:
+    """`full_bounds` by a table's columns, and by the field ids of those whose bounds are truncated."""
+    schema_in_files = sanitize_column_names(Schema(*fields))
     prefix = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
-    return {
-        f"{prefix}.{schema_in_files.find_column_name(field_id)}": "full" for field_id in truncated_lengths(metadata)
-    }
+    return {f"{prefix}.{schema_in_files.find_column_name(field_id)}": "full" for field_id in truncated}
 
 
 def truncate_bounds(file: DataFile, metadata: TableMetadata) -> DataFile:

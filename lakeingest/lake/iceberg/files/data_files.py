@@ -29,6 +29,7 @@ from lakeingest.files.file import THREADS_BYTES, all_rows
 from lakeingest.lake.errors import unreadable
 from lakeingest.lake.iceberg.files.bounds import full_bounds, truncate_bounds
 from lakeingest.lake.iceberg.files.partitions import divided, place_of
+from lakeingest.lake.iceberg.files.small_files import columns_of, is_small, write_small
 from lakeingest.lake.iceberg.files.sorting import GROUP_ROWS, order_of, sorted_rows
 from lakeingest.lake.iceberg.files.vectors import DeadRows, read_vector
 from lakeingest.lake.iceberg.storage.entry_fields import is_vector, referenced_path
@@ -64,7 +65,7 @@ def write_rows(table: TableFiles, rows: pa.Table) -> list[DataFile]:
     if not rows.num_rows:  # PyIceberg divides by the number of rows
         return []
     metadata = table.metadata
-    schema = metadata.schema().as_arrow()
+    schema = columns_of(metadata).types
     columns = [values_of(rows, field) for field in schema]
     # let PyIceberg write full bounds, because its own truncation can fail. `truncate_bounds` then shortens them
     changed: dict[str, Any] = {"properties": {**metadata.properties, **full_bounds(metadata)}}
@@ -78,7 +79,13 @@ def write_rows(table: TableFiles, rows: pa.Table) -> list[DataFile]:
     with storage_errors(table.location):
         for partition, part in divided(metadata, pa.table(columns, schema=schema)):
             ordered = part if order is None else sorted_rows(metadata.schema(), order, part)
-            for file in _dataframe_to_data_files(written, ordered, table.io):
+            small = is_small(written, ordered)
+            made = (
+                [write_small(table, written, ordered)]
+                if small
+                else _dataframe_to_data_files(written, ordered, table.io)
+            )
+            for file in made:
                 file[_PARTITION], file.spec_id = partition, metadata.default_spec_id
                 file[_SORT_ORDER] = None if order is None else order.order_id
                 files.append(truncate_bounds(file, metadata))
