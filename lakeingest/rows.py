@@ -6,6 +6,7 @@ Each kind of column has one Arrow type, which can hold every value of this kind 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -62,6 +63,7 @@ TRANSACTIONS = pa.schema(
         pa.field("committed_at", INSTANT, nullable=False),
     ]
 )
+FEW_ROWS = 10_000  # so many rows are sorted in less time than Arrow takes to begin a join or to group
 THREADS_ROWS = 100_000  # of fewer rows, threads of Arrow take longer than the work that they share
 
 
@@ -225,3 +227,16 @@ def values_of(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     if field.name not in rows.column_names and field.nullable:
         return pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
     return rows[field.name].cast(field.type)
+
+
+def few_integers(columns: Sequence[pa.ChunkedArray]) -> "np.ndarray | None":
+    """The values of a single column, if these are few integers and none is NULL; else None."""
+    if len(columns) != 1 or len(columns[0]) > FEW_ROWS or not pa.types.is_integer(columns[0].type):
+        return None
+    return None if columns[0].null_count else np.asarray(columns[0].to_numpy())
+
+
+def last_of_each(values: "np.ndarray") -> "np.ndarray":
+    """The index of the last occurrence of each distinct value, ascending."""
+    _, from_the_end = np.unique(values[::-1], return_index=True)
+    return np.sort(len(values) - 1 - from_the_end)

@@ -1,7 +1,9 @@
 """Metadata columns of rows, as Arrow makes them."""
 
 import datetime as dt
+from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 
 from lakeingest.core.binlog.position import Place
@@ -10,8 +12,11 @@ from lakeingest.core.tables.change import RowKind
 from lakeingest.core.tables.schema import Choices, Column, Kind, TableId, TableSchema
 from lakeingest.mysql.source_types import source_type
 from lakeingest.rows import (
+    FEW_ROWS,
     change_schema,
+    few_integers,
     lake_schema,
+    last_of_each,
     source_names,
     source_rows,
     table_schema,
@@ -86,3 +91,20 @@ def test_rows_of_a_copy_become_rows_of_the_table() -> None:
     assert source_names(plain) == ("id",)
     assert source_rows(rows.select(["id"]), plain).to_pydict() == {"id": [1, 2]}
     assert source_rows(rows.select(["id"]), plain).schema == table_schema(plain)
+
+
+def test_the_last_row_of_each_value_is_found() -> None:
+    """Of integers, whatever their order; the rows ascend."""
+    assert last_of_each(np.array([7, -1, 7, 3, -1, 9])).tolist() == [2, 3, 4, 5]
+    assert last_of_each(np.zeros(0, np.int64)).tolist() == []
+
+
+def test_only_a_single_column_of_few_integers_is_one() -> None:
+    """Columns with other values, with a NULL, of many rows, or several columns are not."""
+    integers = pa.chunked_array([[1, 2], [3]])
+    found = few_integers([integers])
+    assert found is not None
+    assert found.tolist() == [1, 2, 3]
+    others = ([None, 1], [1.5], ["1"], [Decimal(1)], [True], range(FEW_ROWS + 1))
+    assert all(few_integers([pa.chunked_array([values])]) is None for values in others)
+    assert few_integers([integers, integers]) is few_integers([]) is None

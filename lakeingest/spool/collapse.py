@@ -24,7 +24,7 @@ from lakeingest.core.tables.schema import TableSchema
 from lakeingest.core.waves.wave import Mark
 from lakeingest.errors import UnsupportedValue
 from lakeingest.files.file import File, is_large
-from lakeingest.rows import with_change_metadata
+from lakeingest.rows import few_integers, last_of_each, with_change_metadata
 from lakeingest.spool.errors import opened_file
 
 _ORDER = "_lakeingest_order"  # a column with each row's number, counted over all files
@@ -103,10 +103,13 @@ def collapsed(
         starts.append(end)
     # the last row of each key is the row with the greatest `_ORDER`
     applied = pa.concat_tables(needed)
-    last = applied.group_by(list(key), use_threads=False).aggregate([(_ORDER, "max")])
-    orders = np.sort(last[f"{_ORDER}_max"].to_numpy())
-    # `applied` is sorted by `_ORDER`, so a binary search finds these rows
-    last_rows = applied.take(pa.array(np.searchsorted(applied[_ORDER].to_numpy(), orders)))
+    row_orders = applied[_ORDER].to_numpy()  # ascending
+    if (integers := few_integers(applied.select(list(key)).columns)) is not None:
+        places = last_of_each(integers)
+    else:
+        last = applied.group_by(list(key), use_threads=False).aggregate([(_ORDER, "max")])
+        places = np.searchsorted(row_orders, np.sort(last[f"{_ORDER}_max"].to_numpy()))
+    orders, last_rows = row_orders[places], applied.take(pa.array(places))
     file_numbers = np.searchsorted(starts, orders, side="right") - 1  # the last file that starts at or before the row
     row_numbers = orders - np.array(starts)[file_numbers]  # within each row's file
     last_changes = last_rows.select(list(key)).append_column(DELETED, _deletes(last_rows))

@@ -20,7 +20,7 @@ from lakeingest.core.tables import change
 from lakeingest.core.tables.change import DELETED, RowKind
 from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.files.file import File, is_large
-from lakeingest.rows import THREADS_ROWS
+from lakeingest.rows import THREADS_ROWS, few_integers, last_of_each
 from lakeingest.spool import archive
 from lakeingest.spool.errors import opened_file
 from lakeingest.spool.reread_files import RereadFolder, RereadRows
@@ -142,11 +142,19 @@ def _last_of(tables: Sequence[pa.Table], parts: Sequence[File], key: Sequence[st
     )
     # the most significant part of the order comes last; reread rows come after all changes of their place
     order = np.lexsort([changes[name].to_numpy() for name in (change.ORDINAL, _IS_REREAD, *reversed(change.PLACE))])
-    ordered = changes.take(pa.array(order)).append_column(_ORDER, pa.array(np.arange(len(order))))
-    of_keys = ordered.group_by(list(key), use_threads=len(ordered) >= THREADS_ROWS)
-    last = ordered.take(of_keys.aggregate([(_ORDER, "max")])[f"{_ORDER}_max"])
+    ordered = changes.take(pa.array(order))
+    last = ordered.take(_last_rows(ordered.select(list(key))))
     keys = last.select(list(key)).append_column(DELETED, _are_deletes(last[change.KIND]))
     return LastImages(keys, parts, last[_PART].to_numpy(), last[_ROW].to_numpy())
+
+
+def _last_rows(keys: pa.Table) -> pa.ChunkedArray | pa.Array:
+    """The number of the last row of each key."""
+    if (integers := few_integers(keys.columns)) is not None:
+        return pa.array(last_of_each(integers))
+    numbered = keys.append_column(_ORDER, pa.array(np.arange(len(keys))))
+    of_keys = numbered.group_by(keys.column_names, use_threads=len(keys) >= THREADS_ROWS)
+    return of_keys.aggregate([(_ORDER, "max")])[f"{_ORDER}_max"]
 
 
 def _are_deletes(kinds: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -31,7 +31,7 @@ from lakeingest.lake.held import Held, HeldFile
 from lakeingest.mysql.key_values import compared_keys
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
-from lakeingest.rows import THREADS_ROWS
+from lakeingest.rows import THREADS_ROWS, few_integers
 from lakeingest.spool.halts import halts
 from lakeingest.spool.images import LastImages, last_images, reread_files
 from lakeingest.spool.spool import Spool
@@ -198,10 +198,8 @@ class _Reading:
         if not keys_by_file:
             return
         all_keys = pa.concat_tables(keys_by_file, promote_options="default")
-        counts = all_keys.group_by(names, use_threads=len(all_keys) >= THREADS_ROWS).aggregate([([], "count_all")])
-        if counts.num_rows < all_keys.num_rows:
-            twice = counts.filter(pa.compute.greater(counts["count_all"], 1))
-            yield f"{_key_text(twice.select(names), 0)} is there more than once ({twice.num_rows} keys)"
+        if (twice := _keys_there_twice(all_keys)).num_rows:
+            yield f"{_key_text(twice, 0)} is there more than once ({twice.num_rows} keys)"
         if self.changed is None:
             return
         keys = self.changed.keys.select(names)
@@ -269,6 +267,16 @@ class _Reading:
                 yield f"{_key_text(keys, int(numbers[drawn][number]))} has another value in {', '.join(columns)}"
 
 
+def _keys_there_twice(keys: pa.Table) -> pa.Table:
+    """Each key that more than one row has, once."""
+    integers = few_integers(keys.columns)
+    if integers is not None and len(np.unique(integers)) == len(integers):
+        return keys.slice(0, 0)
+    grouped = keys.group_by(keys.column_names, use_threads=len(keys) >= THREADS_ROWS)
+    counts = grouped.aggregate([([], "count_all")])
+    return counts.filter(pa.compute.greater(counts["count_all"], 1)).select(keys.column_names)
+
+
 def _numbers_of(rows: pa.Table, keys: pa.Table) -> "np.ndarray":
     """For each row whose key is in `keys`, the number of this key."""
     return key_pairs(rows, keys)[1]
@@ -278,11 +286,25 @@ def key_pairs(rows: pa.Table, keys: pa.Table) -> tuple["np.ndarray", "np.ndarray
     """For each row whose key is in `keys`: the numbers of the row and of the key. `keys` has no key twice."""
     # the types of the keys; a damaged file may have a NULL
     fields = pa.schema([field.with_nullable(True) for field in keys.schema])
-    numbered_rows = rows.cast(fields).append_column(f"{_NUMBER}_row", pa.array(np.arange(rows.num_rows)))
+    same_types = rows.cast(fields)
+    integers, wanted = few_integers(same_types.columns), few_integers(keys.columns)
+    if integers is not None and wanted is not None:
+        return _integer_pairs(integers, wanted)
+    numbered_rows = same_types.append_column(f"{_NUMBER}_row", pa.array(np.arange(rows.num_rows)))
     numbered_keys = keys.append_column(_NUMBER, pa.array(np.arange(keys.num_rows)))
     in_threads = rows.num_rows + keys.num_rows >= THREADS_ROWS
     pairs = numbered_rows.join(numbered_keys, keys=keys.column_names, join_type="inner", use_threads=in_threads)
     return pairs[f"{_NUMBER}_row"].to_numpy(), pairs[_NUMBER].to_numpy()
+
+
+def _integer_pairs(rows: "np.ndarray", keys: "np.ndarray") -> tuple["np.ndarray", "np.ndarray"]:
+    """As `key_pairs`, for keys of one integer."""
+    order = np.argsort(keys)
+    ascending = keys[order]
+    places = np.searchsorted(ascending, rows)  # for each row, where its key is, if it is there
+    is_there = places < len(ascending)  # False: the key of the row is greater than all `keys`
+    is_there[is_there] = ascending[places[is_there]] == rows[is_there]
+    return np.flatnonzero(is_there), order[places[is_there]]
 
 
 def _key_text(keys: pa.Table, number: int) -> str:

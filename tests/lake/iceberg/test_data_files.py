@@ -12,7 +12,16 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 
 from lakeingest.errors import StateUnreadable
-from lakeingest.lake.iceberg.files.data_files import has_living_rows, read_deletes, read_rows, write_deletes, write_rows
+from lakeingest.lake.iceberg.files import data_files
+from lakeingest.lake.iceberg.files.data_files import (
+    SmallFiles,
+    has_living_rows,
+    read_deletes,
+    read_rows,
+    rows_in_footer,
+    write_deletes,
+    write_rows,
+)
 from lakeingest.lake.iceberg.storage.errors import storage_errors
 from lakeingest.lake.iceberg.storage.metadata import TableFiles
 
@@ -120,3 +129,49 @@ def test_a_dead_position_behind_the_end_of_a_file_is_refused(table: TableFiles) 
     [file] = write_rows(table, pa.table({"id": [1, 2, 3]}))
     with pytest.raises(StateUnreadable, match="it has 3 rows, and row 7 is deleted"):
         has_living_rows(table, file, {file.file_path: np.array([0, 1, 7])})
+
+
+def test_an_audit_reads_a_small_file_once(table: TableFiles) -> None:
+    """What it then says is what the file had, and equals what other readers of the file say."""
+    [file] = write_rows(table, pa.table({"id": [5, 6, 7]}))
+    small = SmallFiles(table)
+    assert small.count(file) == rows_in_footer(table, file) == 3
+    whole = read_rows(table, file, ["id"])
+    Path(file.file_path.removeprefix("file://")).unlink()
+    assert small.rows(file, ["id"]).equals(whole)
+    assert small.rows(file, ["id"], 2)["id"].to_pylist() == [5, 6]
+    with pytest.raises(FileNotFoundError):
+        SmallFiles(table).count(file)
+
+
+def test_an_audit_opens_large_files_anew(table: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor are more small files kept than there is room for: memory has a limit."""
+    files = [write_rows(table, pa.table({"id": [number]}))[0] for number in range(2)]
+    paths = [Path(file.file_path.removeprefix("file://")) for file in files]
+    size = files[0].file_size_in_bytes
+    for limit, most, kept in (("_SMALL_BYTES", size - 1, 0), ("_KEPT_BYTES", size, 1)):
+        with monkeypatch.context() as patch:
+            patch.setattr(data_files, limit, most)
+            small = SmallFiles(table)
+            assert [small.count(file) for file in files] == [1, 1]
+            assert [small.rows(file, ["id"])["id"].to_pylist() for file in files] == [[0], [1]]
+            hidden = [path.rename(path.with_suffix(".hidden")) for path in paths]
+            assert [small.count(file) for file in files[:kept]] == [1] * kept
+            for file in files[kept:]:
+                with pytest.raises(FileNotFoundError):
+                    small.count(file)
+            for path, hiding in zip(paths, hidden, strict=True):
+                hiding.rename(path)
+
+
+def test_a_small_file_that_is_damaged_is_named(table: TableFiles) -> None:
+    """In its footer, and in its rows."""
+    for damaged in (slice(-4, None), slice(4, 12)):
+        [file] = write_rows(table, pa.table({"id": [5, 6, 7]}))
+        path = Path(file.file_path.removeprefix("file://"))
+        contents = bytearray(path.read_bytes())
+        contents[damaged] = b"\xff" * len(contents[damaged])
+        path.write_bytes(contents)
+        small = SmallFiles(table)
+        with pytest.raises(StateUnreadable, match="parquet"):
+            small.count(file), small.rows(file, ["id"])

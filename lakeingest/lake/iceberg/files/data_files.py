@@ -49,6 +49,8 @@ _BATCH = 16 << 20  # bytes that `living_batches` reads at a time
 _GROUP_ROWS = 100_000  # the rows of a row group in a file of deletes
 PATH, _POS = 2147483546, 2147483545  # field ids that the specification reserves
 _FIELD_ID = b"PARQUET:field_id"
+_SMALL_BYTES, _KEPT_BYTES = 64 << 10, 4 << 20  # of one file, and of all files, that an audit keeps in memory
+_READING: Mapping[str, Any] = {"coerce_int96_timestamp_unit": "us"}  # other writers' INT96 may exceed nanoseconds
 _SCHEMA = pa.schema(
     [
         pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(PATH)}),
@@ -117,6 +119,39 @@ def living_batches(table: TableFiles, file: DataFile, names: Sequence[str], dead
             begin += rows.num_rows
             yield rows.filter(pa.array(is_living))
     _assert_within(deleted, file, begin)  # `begin` is now the number of rows of the file
+
+
+class SmallFiles:
+    """The small files that one audit reads: each of them is read and parsed once, up to _KEPT_BYTES of all."""
+
+    def __init__(self, table: TableFiles) -> None:
+        self._table, self._room = table, _KEPT_BYTES
+        self._opened: dict[str, pq.ParquetFile] = {}
+
+    def count(self, file: DataFile) -> int:
+        """As `rows_in_footer`."""
+        with self._open(file) as parquet:
+            return int(parquet.metadata.num_rows)
+
+    def rows(self, file: DataFile, names: Sequence[str], most: int | None = None) -> pa.Table:
+        """As `read_rows`."""
+        with self._open(file) as parquet:
+            return project(self._table.metadata.schema(), parquet, names, most)
+
+    @contextmanager
+    def _open(self, file: DataFile) -> Iterator[pq.ParquetFile]:
+        """As `_opened`, which opens large files, and files of other formats."""
+        path, size = file.file_path, file.file_size_in_bytes
+        if path not in self._opened:
+            if file.file_format is not FileFormat.PARQUET or size > min(_SMALL_BYTES, self._room):
+                with _opened(self._table, file) as parquet:
+                    yield parquet
+                return
+            with parse_errors(path), self._table.io.new_input(path).open() as stream:
+                self._opened[path] = pq.ParquetFile(pa.BufferReader(stream.read()), **_READING)
+            self._room -= size
+        with parse_errors(path):
+            yield self._opened[path]
 
 
 def rows_in_footer(table: TableFiles, file: DataFile) -> int:
@@ -272,12 +307,8 @@ def _opened(table: TableFiles, file: DataFile, read_dictionary: Sequence[str] = 
     with (
         parse_errors(file.file_path),
         table.io.new_input(file.file_path).open() as opened,
-        # INT96 values of other writers can be out of the range of nanoseconds
         pq.ParquetFile(
-            opened,
-            read_dictionary=list(read_dictionary),
-            coerce_int96_timestamp_unit="us",
-            pre_buffer=not _is_small(file),
+            opened, read_dictionary=list(read_dictionary), pre_buffer=not _is_small(file), **_READING
         ) as parquet,
     ):
         yield parquet

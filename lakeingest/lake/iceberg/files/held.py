@@ -15,7 +15,7 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import ancestors_of
 
 from lakeingest.core.proofs.audit import miscount
-from lakeingest.lake.iceberg.files.data_files import Positions, bounds_of, positions_by_path, read_rows, rows_in_footer
+from lakeingest.lake.iceberg.files.data_files import Positions, SmallFiles, bounds_of, positions_by_path
 from lakeingest.lake.iceberg.files.kept_files import manifests_of
 from lakeingest.lake.iceberg.files.live_rows import entries_of
 from lakeingest.lake.iceberg.files.row_delta import split_by_content
@@ -54,6 +54,7 @@ class IcebergFile:
     task: FileScanTask
     is_new: bool
     deletes: _Deletes
+    opened: SmallFiles
 
     @property
     def name(self) -> str:
@@ -68,7 +69,7 @@ class IcebergFile:
     def count(self) -> int:
         """The number of rows by the footer."""
         with storage_errors(self.name):
-            return rows_in_footer(self.table, self.task.file)
+            return self.opened.count(self.task.file)
 
     def may_have(self, keys: pa.Table) -> "np.ndarray":
         """Whether each key is within the bounds of the file's first key column; True if the bounds are unknown."""
@@ -91,7 +92,7 @@ class IcebergFile:
     def _living(self, names: Sequence[str], most: int | None = None) -> pa.Table:
         """As `first_rows`; None for `most`: all rows of the file."""
         with storage_errors(self.name):
-            rows = read_rows(self.table, self.task.file, names, most)
+            rows = self.opened.rows(self.task.file, names, most)
             dead = [self.deletes.of(file).get(self.name, _NONE) for file in self.task.delete_files]
         is_living = np.ones(rows.num_rows, bool)
         for positions in dead:  # `IcebergHeld.faulty_deletes` finds positions that are not in the file
@@ -112,8 +113,11 @@ class IcebergHeld:
         """All files with rows."""
         new_rows, _ = self._new_files
         new_paths = {file.file_path for file in new_rows}
-        tasks = self._tasks(self._version)
-        return [IcebergFile(self._table, task, task.file.file_path in new_paths, self._deletes) for task in tasks]
+        opened = SmallFiles(self._table)
+        return [
+            IcebergFile(self._table, task, task.file.file_path in new_paths, self._deletes, opened)
+            for task in self._tasks(self._version)
+        ]
 
     @cached_property
     def _shown(self) -> dict[str, FileScanTask]:

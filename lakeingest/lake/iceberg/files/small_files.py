@@ -1,7 +1,7 @@
 """Writes a few rows to a data file, just as PyIceberg writes it.
 
-For each file, PyIceberg reads its configuration, makes again what depends on the columns alone, and starts a thread. For
-a few rows, this takes longer than the file itself.
+For each file, PyIceberg reads its configuration, makes again what depends on the columns alone, and hands its work to a
+thread. For a few rows, this takes longer than the file itself.
 """
 
 import uuid

@@ -6,10 +6,13 @@ INT96.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType
 
 from lakeingest.files import file as files
 
@@ -53,17 +56,22 @@ def _present(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str]) -> l
 def _projected(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str], rows: pa.Table) -> pa.Table:
     """Rows of the file with the names and types of the table. Raises as `project`."""
     names_by_id = _names_by_id(parquet.schema_arrow)
-    named = [schema.find_field(name) for name in names]
     columns = []
-    # only the wanted columns are converted to Arrow, because the whole schema of a wide table would take longer
-    for field, target in zip(named, Schema(*named).as_arrow(), strict=True):
+    for field in map(schema.find_field, names):
+        target = _arrow_type(field.field_type)
         if field.field_id in names_by_id:
-            columns.append(_cast(rows[names_by_id[field.field_id]], target.type))
+            columns.append(_cast(rows[names_by_id[field.field_id]], target))
         elif field.required:
             raise NotProjectable(f"it lacks the required column {field.name} (field id {field.field_id})")
         else:
-            columns.append(pa.chunked_array([pa.nulls(rows.num_rows, target.type)]))
+            columns.append(pa.chunked_array([pa.nulls(rows.num_rows, target)]))
     return pa.table(columns, names=list(names))
+
+
+@lru_cache(maxsize=1_000)  # each file that is read needs the types of its columns
+def _arrow_type(kind: IcebergType) -> pa.DataType:
+    """The Arrow type of values of an Iceberg type."""
+    return schema_to_pyarrow(kind)
 
 
 def _names_by_id(schema: pa.Schema) -> Mapping[int, str]:
