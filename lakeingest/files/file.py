@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lakeingest.config.place import Place
     from lakeingest.config.storage import Storage
 
+WHOLE_BYTES = 64 << 10  # the greatest size of a data file that is read as a whole: Arrow reads parts more slowly
 THREADS_BYTES = 1 << 20  # the least size of a data file that threads decode, or read ahead
 
 
@@ -327,8 +328,13 @@ def parquet(file: File, numbered: Sequence[str] = ()) -> "pq.ParquetFile":
     """
     import pyarrow.parquet as pq  # here, so that commands that only show a text start fast
 
-    is_small = isinstance(file, Local) and file.size() < THREADS_BYTES
-    return pq.ParquetFile(file.source(), read_dictionary=list(numbered), pre_buffer=not is_small)
+    dictionaries = list(numbered)
+    size = file.size() if isinstance(file, Local) else None  # None: the file is in a store
+    if isinstance(file, Local) and size is not None and size <= WHOLE_BYTES:
+        import pyarrow as pa
+
+        return pq.ParquetFile(pa.BufferReader(file.read_bytes()), read_dictionary=dictionaries)
+    return pq.ParquetFile(file.source(), read_dictionary=dictionaries, pre_buffer=size is None or size >= THREADS_BYTES)
 
 
 def is_large(parquet: "pq.ParquetFile") -> bool:

@@ -149,7 +149,7 @@ def test_an_audit_opens_large_files_anew(table: TableFiles, monkeypatch: pytest.
     files = [write_rows(table, pa.table({"id": [number]}))[0] for number in range(2)]
     paths = [Path(file.file_path.removeprefix("file://")) for file in files]
     size = files[0].file_size_in_bytes
-    for limit, most, kept in (("_SMALL_BYTES", size - 1, 0), ("_KEPT_BYTES", size, 1)):
+    for limit, most, kept in (("WHOLE_BYTES", size - 1, 0), ("_KEPT_BYTES", size, 1)):
         with monkeypatch.context() as patch:
             patch.setattr(data_files, limit, most)
             small = SmallFiles(table)

@@ -1,8 +1,10 @@
-"""How files of tables are written in an object store."""
+"""Where files of tables are, and how they are written in an object store."""
 
 import time
+from collections.abc import Callable
 
 import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from lakeingest.config import Target
 from lakeingest.config.catalogs import Catalog
@@ -14,6 +16,38 @@ from tests.servers.stores import storage_of, stored_in
 
 PART = 16 << 20
 BURST_SECONDS = 2.0
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/a/b.parquet",
+        "/",
+        "//host/a",
+        "/a b",
+        "/ü☃/`c`",
+        "/a#b",
+        "/a?b",
+        "/a%20b",
+        "/a;b",
+        "/a\tb",
+        "/[a",
+        "/a\n",
+        "",
+        "x",
+    ],
+)
+@pytest.mark.parametrize("scheme", ["file://", "file:", "s3://", "hdfs://", "", "FILE://", " file://"])
+def test_a_location_is_parsed_as_by_pyiceberg(scheme: str, path: str) -> None:
+    """Most locations are plain paths of this machine, and need no parser of URLs."""
+
+    def parsed(parse: Callable[[str], tuple[str, str, str]]) -> tuple[str, str, str] | str:
+        try:
+            return parse(f"{scheme}{path}")
+        except ValueError as error:
+            return str(error)
+
+    assert parsed(DurableFileIO.parse_location) == parsed(PyArrowFileIO.parse_location)
 
 
 class Overloaded(Proxy):

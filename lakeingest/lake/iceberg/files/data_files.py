@@ -25,7 +25,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField
 
 from lakeingest.errors import ForeignWrite
-from lakeingest.files.file import THREADS_BYTES, all_rows
+from lakeingest.files.file import THREADS_BYTES, WHOLE_BYTES, all_rows
 from lakeingest.lake.errors import unreadable
 from lakeingest.lake.iceberg.files.bounds import full_bounds, truncate_bounds
 from lakeingest.lake.iceberg.files.partitions import divided, place_of
@@ -47,9 +47,10 @@ Positions = Mapping[str, "np.ndarray"]  # for the path of each data file, the nu
 _PARTITION, _SORT_ORDER = 3, 15  # the indexes in a DataFile, which has no setters for them
 _BATCH = 16 << 20  # bytes that `living_batches` reads at a time
 _GROUP_ROWS = 100_000  # the rows of a row group in a file of deletes
+_FEW_POSITIONS = 100  # fewer are not compressed, which would take longer than all else of their file
 PATH, _POS = 2147483546, 2147483545  # field ids that the specification reserves
 _FIELD_ID = b"PARQUET:field_id"
-_SMALL_BYTES, _KEPT_BYTES = 64 << 10, 4 << 20  # of one file, and of all files, that an audit keeps in memory
+_KEPT_BYTES = 4 << 20  # of the files that an audit keeps in memory
 _READING: Mapping[str, Any] = {"coerce_int96_timestamp_unit": "us"}  # other writers' INT96 may exceed nanoseconds
 _SCHEMA = pa.schema(
     [
@@ -143,7 +144,7 @@ class SmallFiles:
         """As `_opened`, which opens large files, and files of other formats."""
         path, size = file.file_path, file.file_size_in_bytes
         if path not in self._opened:
-            if file.file_format is not FileFormat.PARQUET or size > min(_SMALL_BYTES, self._room):
+            if file.file_format is not FileFormat.PARQUET or not _is_tiny(file) or size > self._room:
                 with _opened(self._table, file) as parquet:
                     yield parquet
                 return
@@ -227,7 +228,8 @@ def _write_deletes(table: TableFiles, positions: Positions, partition: Record) -
     provider = load_location_provider(metadata.location, metadata.properties)
     out = table.io.new_output(provider.new_data_location(f"{uuid.uuid4()}-deletes.parquet"))
     with storage_errors(table.location):
-        with out.create() as stream, pq.ParquetWriter(stream, _SCHEMA, compression="zstd") as writer:
+        compression = "zstd" if len(row_numbers) >= _FEW_POSITIONS else "none"
+        with out.create() as stream, pq.ParquetWriter(stream, _SCHEMA, compression=compression) as writer:
             # in parts, because the paths of millions of positions take hundreds of megabytes
             for start in range(0, len(row_numbers), _GROUP_ROWS):
                 part = slice(start, start + _GROUP_ROWS)
@@ -296,6 +298,12 @@ def _is_small(file: DataFile) -> bool:
     return file.file_path.startswith("file:") and size is not None and size < THREADS_BYTES
 
 
+def _is_tiny(file: DataFile) -> bool:
+    """Whether a file is so small that it is read as a whole."""
+    size: int | None = file.file_size_in_bytes  # as in `_is_small`
+    return size is not None and size <= WHOLE_BYTES
+
+
 @contextmanager
 def _opened(table: TableFiles, file: DataFile, read_dictionary: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
     """The open Parquet file. Raises StateUnreadable if it is damaged; ForeignWrite if it has another format."""
@@ -308,7 +316,10 @@ def _opened(table: TableFiles, file: DataFile, read_dictionary: Sequence[str] = 
         parse_errors(file.file_path),
         table.io.new_input(file.file_path).open() as opened,
         pq.ParquetFile(
-            opened, read_dictionary=list(read_dictionary), pre_buffer=not _is_small(file), **_READING
+            pa.BufferReader(opened.read()) if _is_tiny(file) else opened,
+            read_dictionary=list(read_dictionary),
+            pre_buffer=not _is_small(file),
+            **_READING,
         ) as parquet,
     ):
         yield parquet

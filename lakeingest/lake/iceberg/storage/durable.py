@@ -4,24 +4,39 @@ If only the catalog were synced, it could name empty files after a power loss. I
 the store has answered the request that wrote it.
 """
 
+import re
 from pathlib import Path
 from typing import Self
 
 import pyarrow as pa
 from pyarrow.fs import AwsStandardS3RetryStrategy, FileSystem
-from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO, PyArrowLocalFileSystem
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from lakeingest.disk import make_folder, sync
 from lakeingest.files import traffic
 
 IO = f"{__name__}.DurableFileIO"  # catalogs load the class by this name
+_PLAIN = re.compile(r"file://(/[^?#\x00-\x20]*)")  # a local file whose URL has nothing but the path
+_THIS_MACHINE = PyArrowLocalFileSystem()
 _TRIES = 6  # of a request to an overloaded store; the pauses between them grow, to some seconds together
 
 
 class DurableFileIO(PyArrowFileIO):
     """PyIceberg's file access. A local file is durable when it is closed."""
+
+    @staticmethod
+    def parse_location(location: str, properties: Properties = EMPTY_DICT) -> tuple[str, str, str]:
+        """Return scheme, host and path, as PyIceberg does, which parses each location as a URL of any kind."""
+        if plain := _PLAIN.fullmatch(location):
+            return "file", "", plain[1]
+        return PyArrowFileIO.parse_location(location, properties)
+
+    def _initialize_local_fs(self) -> FileSystem:
+        """The file system of this machine, which has no state: all tables use one."""
+        return _THIS_MACHINE
 
     def new_input(self, location: str) -> PyArrowFile:
         """A file to read. Raises FileNotFoundError for an unknown scheme, which a damaged manifest may name."""

@@ -35,27 +35,27 @@ def project(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str], most:
     Raises NotProjectable if the file lacks a required column, has texts for numbers or numbers for texts, or has
     columns that field ids do not tell apart; an error of PyArrow if a value does not fit the table's type.
     """
-    present = _present(schema, parquet, names)
+    names_by_id = _names_by_id(parquet.schema_arrow)
+    present = _present(schema, names_by_id, names)
     rows = files.all_rows(parquet, present) if most is None else files.first_rows(parquet, present, most)
-    return _projected(schema, parquet, names, rows)
+    return _projected(schema, names_by_id, names, rows)
 
 
 def project_batches(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str], size: int) -> Iterator[pa.Table]:
     """The columns as by `project`, about `size` bytes at a time. Raises as `project`."""
-    batches = parquet.iter_batches(files.rows_of_size(parquet, size), columns=_present(schema, parquet, names))
-    return (_projected(schema, parquet, names, pa.Table.from_batches([batch])) for batch in batches)
-
-
-def _present(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str]) -> list[str]:
-    """The names that these columns have in the file. Columns that the file lacks are left out."""
     names_by_id = _names_by_id(parquet.schema_arrow)
+    batches = parquet.iter_batches(files.rows_of_size(parquet, size), columns=_present(schema, names_by_id, names))
+    return (_projected(schema, names_by_id, names, pa.Table.from_batches([batch])) for batch in batches)
+
+
+def _present(schema: Schema, names_by_id: Mapping[int, str], names: Sequence[str]) -> list[str]:
+    """The names that these columns have in the file. Columns that the file lacks are left out."""
     field_ids = [schema.find_field(name).field_id for name in names]
     return [names_by_id[field_id] for field_id in field_ids if field_id in names_by_id]
 
 
-def _projected(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str], rows: pa.Table) -> pa.Table:
+def _projected(schema: Schema, names_by_id: Mapping[int, str], names: Sequence[str], rows: pa.Table) -> pa.Table:
     """Rows of the file with the names and types of the table. Raises as `project`."""
-    names_by_id = _names_by_id(parquet.schema_arrow)
     columns = []
     for field in map(schema.find_field, names):
         target = _arrow_type(field.field_type)
@@ -79,7 +79,8 @@ def _names_by_id(schema: pa.Schema) -> Mapping[int, str]:
 
     Raises NotProjectable if the columns have no field ids, or two of them have the same name.
     """
-    names = {int(field.metadata[_FIELD_ID]): field.name for field in schema if _FIELD_ID in (field.metadata or {})}
+    found = ((field.name, field.metadata) for field in schema)  # each access to the metadata makes a new dictionary
+    names = {int(metadata[_FIELD_ID]): name for name, metadata in found if metadata and _FIELD_ID in metadata}
     if not names or len(set(schema.names)) != len(schema.names):
         raise NotProjectable("its columns have no field ids, or two columns have the same name")
     return names
