@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.schema import Schema
@@ -350,3 +352,29 @@ def test_a_catalog_that_is_gone_is_not_made_anew(ours: EmbeddedCatalog, tmp_path
     assert not file.exists()
     shutil.move(tmp_path / "away", file)
     assert ours.table_exists("a.t")
+
+
+def test_names_with_the_same_beginning_are_found(ours: EmbeddedCatalog, tmp_path: Path) -> None:
+    """Only these, whatever signs they have, of tables and of views of this namespace."""
+    names = ["t_", "t_1", "t_%", "t_\U0001f600", "T_1", "t`1", "t^1", "tt_1", "t%_1"]
+    with closing(sqlite3.connect(tmp_path / "catalog.db")) as connection:
+        row = "INSERT INTO iceberg_tables VALUES ('lake', ?, ?, 'file:/none', NULL, ?)"
+        made = [*(("a", name, "TABLE") for name in names), ("b", "t_2", "TABLE"), ("a", "t_view", "VIEW")]
+        connection.executemany(row, made)
+        connection.commit()
+    assert sorted(ours.names_beginning("a", "t_")) == sorted(["t_", "t_1", "t_%", "t_\U0001f600", "t_view"])
+    assert ours.names_beginning("a", "t%_") == ["t%_1"]
+    assert ours.names_beginning("none", "t_") == []
+
+
+def test_the_first_metadata_of_a_table_is_that_of_pyiceberg() -> None:
+    """But for the time, and the UUID, which each table has for itself."""
+    ours = methodcaller("_empty_table_metadata")
+    first, second, theirs = map(ours, (EmbeddedCatalog, EmbeddedCatalog, MetastoreCatalog))
+    assert len({first.table_uuid, second.table_uuid, theirs.table_uuid}) == 3
+    assert abs(first.last_updated_ms - theirs.last_updated_ms) < 60_000
+    same = {"table_uuid": theirs.table_uuid, "last_updated_ms": theirs.last_updated_ms}
+    assert len({made.model_copy(update=same).model_dump_json() for made in (first, second, theirs)}) == 1
+    assert first.model_fields_set == theirs.model_fields_set
+    first.schemas.append(FIELDS)
+    assert second.schemas == ours(EmbeddedCatalog).schemas == []

@@ -258,6 +258,17 @@ class EmbeddedCatalog(DatabaseCatalog):
         space = self.identifier_to_tuple(text)
         return [(*space, name) for (name,) in names]
 
+    def names_beginning(self, namespace: str, text: str) -> list[str]:
+        """The names of tables and views of a namespace that begin with this text, without a look at all others."""
+        rows = (
+            "SELECT table_name FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ?"
+            " AND table_name >= ? AND table_name < ?"
+        )
+        following = text[:-1] + chr(ord(text[-1]) + 1)  # in the order of SQLite, which is that of code points
+        with self._reading() as connection:
+            found = connection.execute(rows, (self.name, self.namespace_to_string((namespace,)), text, following))
+            return [name for (name,) in found.fetchall()]
+
     def namespace_exists(self, namespace: str | Identifier) -> bool:
         """Whether there is a table or a property of the namespace, or of a namespace inside of it."""
         text = self.namespace_to_string(namespace, NoSuchNamespaceError)

@@ -4,15 +4,20 @@ PyIceberg lets the properties in a metadata.json override those of the catalog, 
 somebody who can set a property, or write that file, could send rows to another store, or run other code here.
 """
 
+import time
+import uuid
 from collections.abc import Mapping
 
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.io import FileIO
 from pyiceberg.table import StagedTable, Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier
 
 from lakeingest.lake.iceberg.tables.properties import obeyed_properties
+
+_EMPTY = MetastoreCatalog._empty_table_metadata()  # noqa: SLF001 - PyIceberg inspects each default of it, in 2 ms
 
 
 class FixedLocations(MetastoreCatalog):
@@ -25,6 +30,13 @@ class FixedLocations(MetastoreCatalog):
         """The access to files, by the properties of the catalog alone."""
         del properties  # of a table: they are not obeyed
         return super()._load_file_io(location=location)
+
+    @staticmethod
+    def _empty_table_metadata() -> TableMetadata:
+        """The metadata with which a table that is made begins."""
+        made = _EMPTY.model_copy(deep=True)
+        made.__dict__ |= {"table_uuid": uuid.uuid4(), "last_updated_ms": time.time_ns() // 1_000_000}
+        return made
 
     def _update_and_stage_table(
         self,

@@ -7,15 +7,13 @@ dropped.
 """
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     BadRequestError,
     NoSuchIcebergTableError,
-    NoSuchNamespaceError,
     NoSuchPropertyException,
     NoSuchTableError,
 )
@@ -27,6 +25,7 @@ from lakeingest.core.copies.progress import Progress
 from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.core.tables.shards import text_of
 from lakeingest.errors import StaleWriter, UnsupportedTable
+from lakeingest.lake.iceberg.commits.building_names import BuildingNames
 from lakeingest.lake.iceberg.commits.commit import commit, until_known
 from lakeingest.lake.iceberg.commits.creation import (
     assert_same_columns,
@@ -53,15 +52,13 @@ from lakeingest.lake.iceberg.tables.history import (
     rank_of_build,
 )
 from lakeingest.lake.iceberg.tables.location import is_ours
-from lakeingest.lake.iceberg.tables.naming import Name, built_names, own_name
+from lakeingest.lake.iceberg.tables.naming import Name, own_name
 from lakeingest.lake.iceberg.tables.properties import wanted_version
 from lakeingest.lake.iceberg.tables.shape import assert_copy, assert_ours, assert_version
 from lakeingest.lake.iceberg.tables.staged_schema import number_by_name
 from lakeingest.lake.marks import OWNER
 from lakeingest.lake.ownership import PIPELINE, Ownership
 from lakeingest.lake.refusals import not_ours, stale, unnameable
-
-_LISTED_SECONDS = 10.0  # a list of names is used for this time: a server may take seconds to list thousands
 
 Options = Callable[[TableId], TableOptions]
 
@@ -79,7 +76,7 @@ class Entries:
         self._first_publish = first_publish(settings.catalog, catalog)
         self._building, self._same = dict[TableId, Name](), SameMetadata(catalog)
         self._making_namespace = threading.Lock()  # servers fail if two requests make one namespace at the same time
-        self._listed: dict[str, tuple[float, dict[str, list[str]]]] = {}  # by namespace: when, and its `built_names`
+        self._building_names = BuildingNames(catalog)
 
     def add_owner(self, transaction: Transaction, loaded: Table) -> Transaction:
         """Let the transaction name this pipeline as the table's owner, unless the loaded table already names it.
@@ -209,7 +206,7 @@ class Entries:
             return self.load(table, self._building[table])  # None: another run has dropped it
         if self._first_publish.give_name is None:  # tables get no names for building
             return None
-        return max(self._built(table), key=rank_of_build, default=None)
+        return max(self._not_discarded(table, self._names_for_building(table)), key=rank_of_build, default=None)
 
     def existing(self, table: TableId) -> Table:
         """The table, as `find` returns it. Raises StaleWriter if the table does not exist.
@@ -238,7 +235,7 @@ class Entries:
         if reason := self.options(table).refusal_of_form(schema):
             raise UnsupportedTable(f"{table}: {reason}")
         name = self._first_publish.begun_as(own)
-        self._listed.clear()  # the next look must find the new table, even if the answer to its creation is lost
+        self._building_names.forget()  # the next look must find the new table, even if the answer is lost
         with self._making_namespace:
             self._catalog.create_namespace_if_not_exists(name[:1])  # a tuple: a dot makes no nested namespaces
         # Step 1: under the table's own name, make the entry now. Under a name for building, only prepare it
@@ -268,8 +265,9 @@ class Entries:
         Each run makes its entry before it looks for published tables and entries of others. So of two runs at least one
         finds the entry of the other.
         """
-        self._listed.clear()
-        if self._catalog.table_exists(self._settings.identifier(table)) or self._built(table, except_name=name):
+        own = self._settings.identifier(table)
+        others = [other for other in self._building_names.now(own) if other != name]
+        if self._catalog.table_exists(own) or self._not_discarded(table, others):
             if (building := self.load(table, name)) is not None:
                 self._drop(table, building)
             raise stale(table)
@@ -364,34 +362,17 @@ class Entries:
             elif building.properties.get(OWNER) == str(table):
                 with suppress(NoSuchTableError, StaleWriter):  # another run has dropped or published it
                     self._drop(table, building)
-        if names:  # the kept list still has the dropped names
-            self._listed.clear()
+        if names:  # the list of names still has those that were dropped
+            self._building_names.forget()
 
-    def _built(self, table: TableId, except_name: Name | None = None) -> list[Table]:
-        """The tables under names for building that no run has discarded; not the table under `except_name`."""
-        names = [name for name in self._names_for_building(table) if name != except_name]
+    def _not_discarded(self, table: TableId, names: Iterable[Name]) -> list[Table]:
+        """The tables with these names for building that no run has discarded."""
         loaded = (self.load(table, name) for name in names)
         return [building for building in loaded if building is not None and not is_discarded(building)]
 
     def _names_for_building(self, table: TableId) -> list[Name]:
         """The names for building under which the catalog has the table."""
-        namespace, name = self._settings.identifier(table)
-        return [(namespace, built) for built in self._all_names_for_building(namespace).get(name, ())]
-
-    def _all_names_for_building(self, namespace: str) -> dict[str, list[str]]:
-        """The names for building in a namespace, by the own names of their tables. They are kept for some seconds."""
-        now = time.monotonic()
-        if (known := self._listed.get(namespace)) is not None:
-            listed_at, names = known
-            if now - listed_at <= _LISTED_SECONDS:
-                return names
-        try:
-            identifiers = self._catalog.list_tables((namespace,))
-        except NoSuchNamespaceError:
-            identifiers = []
-        names = built_names(name for *_, name in identifiers)
-        self._listed[namespace] = now, names
-        return names
+        return self._building_names.of(self._settings.identifier(table))
 
     def _name_of(self, table: TableId, loaded: Table) -> Name:
         """The name of a loaded table. The namespace is the configured one: PyIceberg splits a namespace at its dots."""

@@ -16,7 +16,12 @@ _BUILT = re.compile(rf"(?P<own>.+){BUILDING}_[0-9a-f]{{8}}", re.DOTALL)
 
 def name_to_build(name: Name) -> Name:
     """A new name under which the table with this name is built."""
-    return name[0], f"{name[1]}{BUILDING}_{secrets.token_hex(4)}"
+    return name[0], f"{beginning_of_names(name[1])}{secrets.token_hex(4)}"
+
+
+def beginning_of_names(name: str) -> str:
+    """How all names begin under which the table with this name is built. Names of other tables may begin so, too."""
+    return f"{name}{BUILDING}_"
 
 
 def is_name_for_building(name: str) -> bool:
