@@ -1,9 +1,13 @@
-"""The rows of one decoded segment, from its files: by transactions, and without reading whole files."""
+"""The rows of one decoded segment, from its files: by transactions, and without reading whole files.
+
+A segment may have tens of millions of rows. So of each file, at most one row group is in memory.
+"""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection
 from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
 
 from lakeingest.core.tables import change
@@ -14,20 +18,32 @@ from lakeingest.spool.manifest import Manifest
 
 Place = tuple[int, int]  # of a transaction: the number of its file, and its position
 
+_BATCH_ROWS = 16_384  # of a row group, of which some rows are wanted
+
 
 class _Places:
-    """The places of the rows of a file, in order."""
+    """The places of the rows of a file, in order. Only the row group that was asked for last is in memory."""
 
     def __init__(self, path: File, names: tuple[str, str]) -> None:
-        with files.parquet(path) as opened:
-            columns = opened.read(list(names))
-        self._file, self._pos = (columns[name].to_numpy() for name in names)
+        self._path, self._names = path, names
+        metadata = files.parquet_metadata(path)
+        counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+        self._starts = np.cumsum([0, *counts])  # of each row group: its first row; at the end: the number of all rows
+        self._group = -1  # the number of the row group in memory; −1 if there is none
+        self._file = self._pos = np.zeros(0, np.int64)  # of this row group
 
     def __len__(self) -> int:
-        return len(self._pos)
+        return int(self._starts[-1])
 
     def __getitem__(self, index: int) -> Place:
-        return int(self._file[index]), int(self._pos[index])
+        group = int(np.searchsorted(self._starts, index, side="right")) - 1  # the last one that starts at or before it
+        if group != self._group:
+            with files.parquet(self._path) as opened:
+                columns = opened.read_row_group(group, list(self._names), use_threads=False)
+            self._file, self._pos = (columns[name].to_numpy() for name in self._names)
+            self._group = group
+        within = index - int(self._starts[group])
+        return int(self._file[within]), int(self._pos[within])
 
 
 class SegmentRows:
@@ -52,7 +68,7 @@ class SegmentRows:
         return bisect_left(self.transactions, min(self._places_of(table)[0] for table in tables))
 
     def _places_of(self, table: TableId) -> _Places:
-        """The places of the rows of a table that has rows. They are read once."""
+        """The places of the rows of a table that has rows."""
         file = self._manifest.tables[table]
         assert file is not None  # noqa: S101 - callers ask for tables with rows
         if table not in self._places:
@@ -75,4 +91,12 @@ class SegmentRows:
                 elif at < end:
                     groups.append(number)
                 at += count
-            return opened.read_row_groups(groups).slice(begin - skipped, max(0, end - begin))
+            wanted = list[pa.RecordBatch]()  # a slice would keep its whole row group in memory
+            at = skipped  # the number of rows before the next batch
+            for batch in opened.iter_batches(_BATCH_ROWS, groups, use_threads=False):
+                if at + batch.num_rows > begin:
+                    wanted.append(batch.slice(max(0, begin - at), end - max(begin, at)))
+                at += batch.num_rows
+                if at >= end:  # later pages are not decoded
+                    break
+            return pa.Table.from_batches(wanted, opened.schema_arrow)
