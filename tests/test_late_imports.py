@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-CHOSEN = {"ARROW_DEFAULT_MEMORY_POOL", "OPENBLAS_NUM_THREADS", "PYDANTIC_DISABLE_PLUGINS"}
+CHOSEN = {"ARROW_DEFAULT_MEMORY_POOL", "JE_ARROW_MALLOC_CONF", "OPENBLAS_NUM_THREADS", "PYDANTIC_DISABLE_PLUGINS"}
 LATE = """
 import sys
 from types import ModuleType
@@ -113,12 +113,13 @@ print(before, table.to_pandas()["a"].sum(), "pandas" in sys.modules)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the other allocator is chosen on Linux")
 def test_the_command_chooses_the_allocator_no_threads_of_numpy_and_no_plugins_of_pydantic() -> None:
-    """Long runs keep their memory with the first; a user who sets the variables gets what he sets."""
+    """Long runs keep their memory with the first two; a user who sets the variables gets what he sets."""
     code = """
 import os, pyarrow
-variables = os.environ["OPENBLAS_NUM_THREADS"], os.environ["PYDANTIC_DISABLE_PLUGINS"]
+names = "JE_ARROW_MALLOC_CONF", "OPENBLAS_NUM_THREADS", "PYDANTIC_DISABLE_PLUGINS"
+variables = [os.environ[name] for name in names]
 print(pyarrow.default_memory_pool().backend_name, *variables)
 """
-    assert said_by(code) == "jemalloc 1 __all__"
+    assert said_by(code) == "jemalloc narenas:1 1 __all__"
     chosen = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "2", "PYDANTIC_DISABLE_PLUGINS": "no"}
-    assert said_by(code, **chosen) == "system 2 no"
+    assert said_by(code, JE_ARROW_MALLOC_CONF="narenas:4", **chosen) == "system narenas:4 2 no"

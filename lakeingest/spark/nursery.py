@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from lakeingest.errors import LakeIngestError
 
-_HELD_BYTES = 384 << 20  # a worker that copies rows holds less
+_HELD_BYTES = 256 << 20  # a worker that copies rows holds less
 _NAME = "lakeingest-work"  # of the process and its workers; a fork has the command line of its run
 
 # Python finds modules only where the run finds them, and takes none from the current folder
@@ -180,6 +180,7 @@ def _give_back_memory() -> None:
     """Give the memory that tasks have freed back to the system, if this process holds much more than it uses.
 
     The allocators keep it otherwise. So after some large merges a worker held twice as much as its largest task needs.
+    Of jemalloc, PyArrow gives nothing back in a fork: what it keeps is limited by `late_imports.import_late`.
     """
     if sys.platform != "linux":
         return
