@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -123,3 +124,29 @@ print(pyarrow.default_memory_pool().backend_name, *variables)
     assert said_by(code) == "jemalloc narenas:1 1 __all__"
     chosen = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "2", "PYDANTIC_DISABLE_PLUGINS": "no"}
     assert said_by(code, JE_ARROW_MALLOC_CONF="narenas:4", **chosen) == "system narenas:4 2 no"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the other allocator is chosen on Linux")
+@pytest.mark.long("the test before shows the setting; this one shows what it is for")
+def test_a_fork_keeps_less_memory_if_all_threads_share_one_pool(tmp_path: Path) -> None:
+    """In a fork nobody gives freed memory back, so each pool keeps what its threads have ever needed."""
+    code = f"""
+import os, pathlib
+import numpy as np, pyarrow as pa, pyarrow.parquet as pq
+rng = np.random.default_rng(1)
+texts = pa.array([f"a note of a usual length, number {{number}}" for number in range(300_000)])
+numbers = {{name: np.arange(300_000) for name in "abcdefgh"}}
+pq.write_table(pa.table(numbers | {{"text": texts}}), "{tmp_path}/rows.parquet")
+order = pa.array(rng.permutation(300_000))
+if os.fork() == 0:
+    for _ in range(12):
+        rows = pq.read_table("{tmp_path}/rows.parquet").take(order)
+        rows.select(["a", "b"]).group_by("a", use_threads=False).aggregate([("b", "max")])
+        pq.write_table(rows.slice(0, 100_000), "{tmp_path}/new.parquet")
+    _, resident, shared, *_ = pathlib.Path("/proc/self/statm").read_text().split()
+    print((int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE") >> 20, flush=True)
+    os._exit(0)
+os.wait()
+"""
+    megabytes = int(said_by(code))
+    assert megabytes < 0.85 * int(said_by(code, JE_ARROW_MALLOC_CONF="narenas:8"))
