@@ -55,7 +55,7 @@ class Catalog(Frozen):
 
     @model_validator(mode="after")
     def _assert_complete(self) -> "Self":
-        """Raise ValueError if the type lacks its URI, or if a key does not fit the type."""
+        """Raise ValueError if the type lacks its URI, if a key does not fit the type, or as `_assert_endpoints`."""
         if is_reference(self.address):  # only the job will know the URI behind the reference
             return self
         scheme = self.address.partition("://")[0]

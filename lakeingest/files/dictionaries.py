@@ -43,8 +43,8 @@ def repetitive_columns(rows: pa.Table) -> list[str]:
     """
     # `_SAMPLE` rows, or fewer if these have more than `_SAMPLE_BYTES`, by the mean size of a row
     count = max(1, min(_SAMPLE, len(rows) * _SAMPLE_BYTES // max(1, rows.nbytes)))
-    # rows at equal distances, which are rounded up so that there are at most `count`
-    sample = rows.take(np.arange(0, len(rows), -(-len(rows) // count))) if len(rows) > count else rows
+    distance = -(-len(rows) // count)  # between the rows of the sample; rounded up, so that these are at most `count`
+    sample = rows.take(np.arange(0, len(rows), distance)) if distance > 1 else rows
     flat = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
     return [name for name in flat if _is_repetitive(sample[name])]
 

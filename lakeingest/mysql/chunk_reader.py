@@ -196,9 +196,9 @@ def read_rows(
     Of these rows, only those that also meet the condition of the user are returned.
 
     `server_uuid` and `epoch` are those of the source, which must not have been replaced. `settled` is an earlier
-    position of its binlog; new read views must contain every XA COMMIT before that position. The rows of
-    `look`, of the first condition, are compared with what the second decoder reads in the same view. The read opens
-    two connections to the source; with a replica, one connection to the source and two connections to the replica.
+    position of its binlog; new read views must contain every XA COMMIT before that position. `look` says how many of
+    the first condition's rows are compared with what the second decoder reads in the same view. The read opens two
+    connections to the source; with a replica, one connection to the source and two connections to the replica.
 
     Raises:
         SplitUnstable: the table or the server changed during the read, so the rows have to be read again; or XA

@@ -88,7 +88,7 @@ def resume(
     positions = {table: progress.position for table, progress in going_on.items() if progress.position is not None}
     # a copy without a chunk does not need the stored spool
     needs_spool = unknown or any(progress.splits.all for progress in copied.values())
-    # the spool is of use if it covers a copy; if all copies are unknown, it may cover one of them
+    # the spool is of use if it covers a copy; without a loaded copy, it may cover one of the unknown copies
     if spool is not None and needs_spool and (spool.covers or not copied):
         error = answers.binlog_gone(spool.position)
         if error is None:
@@ -97,8 +97,8 @@ def resume(
         has_earlier = any(position.place < spool.position.place for position in positions.values())
         if not has_asked and not has_earlier:
             raise error
-    # None: it is not known up to which place the binlog is complete
-    failed = _errors_of_lost(positions, answers) | _lost_rereads(going_on, None, answers)
+    # `proven=None`: it is not known up to which place the binlog is complete
+    failed = _errors_of_lost(positions, answers) | _lost_rereads(going_on, proven=None, answers=answers)
     has_no_copy_left = bool(failed) and failed.keys() == positions.keys()
     if has_no_copy_left and not has_asked:
         raise next(iter(failed.values()))

@@ -34,8 +34,7 @@ class Lift:
 
     `origins`: for each column of `after`, its name in `before`; None if the column is new.
     `defined`: the columns of `after` that the statement defined; None if it may have defined any of them.
-    `unseen`: the names, old and new, of the columns that are left out and that the statement added, dropped, renamed or
-    defined.
+    `unseen`: the old and new names of the skipped columns that the statement added, dropped, renamed or defined.
     `is_guess`: `before` may be wrong, and the lifted rows are compared with the source afterwards. So it is enough that
     the copy can store the rows.
 

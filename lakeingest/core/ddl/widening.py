@@ -64,7 +64,7 @@ def _fraction(before: Column, after: Column) -> bool:
 
 
 def _text(before: Column, after: Column) -> bool:
-    """Whether the text of the type is the same, or other rules judge all parts of the type."""
+    """Whether the text of the type is the same. True, too, if other rules judge all parts of the type."""
     return before.source_type.text == after.source_type.text or _is_known(before, after)
 
 

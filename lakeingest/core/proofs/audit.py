@@ -78,10 +78,10 @@ def chosen(files: Sequence[Candidate], most: int) -> list[int]:
     """
     numbers: list[int] = []
     remaining = most
-    for is_new in (True, False):
+    for takes_new in (True, False):
         is_first = True
         for number, file in enumerate(files):
-            if file.is_new is is_new and (is_first or file.rows <= remaining):
+            if file.is_new == takes_new and (is_first or file.rows <= remaining):
                 numbers.append(number)
                 remaining -= file.rows
                 is_first = False

@@ -66,7 +66,7 @@ def next_rows(chunk_rows: int, wave: Sequence[Cost]) -> int:
 
 
 def even_step(minimum: int, maximum: int, rows: int, chunk_rows: int) -> int | None:
-    """The number of keys per chunk, if arithmetic may cut the keys; None if the server must compute the boundaries.
+    """How many integers a chunk spans, used or not, if arithmetic computes the boundaries; None if the server must.
 
     `rows`: the estimated number of rows with keys from `minimum` to `maximum`. `chunk_rows`: the wanted rows per chunk.
     """

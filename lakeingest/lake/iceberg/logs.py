@@ -55,16 +55,16 @@ class IcebergLogs:
         self._opened: dict[int, Table] = {}  # the table that `writer` has loaded, by version, for the next `append`
 
     def writer(self, staged: Staged, lift: Lift | None) -> _LogWriter:
-        """A writer with the field ids that the columns have after the lift."""
+        """A writer with the field ids that the columns have after the lift, or without a lift, in `staged`."""
         with self._target.storage_errors():
             loaded = self._loaded(staged)
             self._opened = {staged.version: loaded}
             if lift is None:
                 return _LogWriter(TableFiles.of(as_staged(loaded, staged.version)))
             new = lifted_schema(loaded.metadata, staged.version, lift, keeps_dropped=True)
-            new_is_current = {"schemas": [*loaded.metadata.schemas, new], "current_schema_id": new.schema_id}
-            present = TableFiles.of(loaded)
-            return _LogWriter(TableFiles(present.metadata.model_copy(update=new_is_current), present.io))
+            files = TableFiles.of(loaded)
+            new_is_current = {"schemas": [*files.metadata.schemas, new], "current_schema_id": new.schema_id}
+            return _LogWriter(replace(files, metadata=files.metadata.model_copy(update=new_is_current)))
 
     def append(
         self, staged: Staged, files: Sequence[Written], progress: Progress, properties: _Properties, lift: Lift | None

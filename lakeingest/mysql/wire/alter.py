@@ -108,8 +108,8 @@ class _AlterReader(DdlReader):
         return [_ActionReader(tokens, self._database, self._copied) for tokens in actions]
 
     def _read_one_table(self) -> TableSchema:
-        """Read a table's name, and return the copied table. Raises Unclear if it is the name of another table."""
-        tables = self._read_tables()
+        """Read a table's name, and skip a WAIT. Returns the copied table. Raises Unclear for another table's name."""
+        tables = self._read_tables()  # reads one name: the copied table if it has this name, else nothing
         self._skip_wait()
         if len(tables) != 1:
             raise Unclear("it is of another table")

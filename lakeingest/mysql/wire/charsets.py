@@ -146,7 +146,7 @@ def _fill_offsets(start: np.ndarray, size: np.ndarray, length: int, offsets: np.
 
 @kernel
 def _copy_values(data: np.ndarray, start: np.ndarray, size: np.ndarray, offsets: np.ndarray, target: np.ndarray) -> int:
-    """Copy each value to its offset in `target`, and fill up with zero bytes. Returns the greatest byte."""
+    """Copy each value to its offset in `target`, with zero bytes up to the next offset. Returns the greatest byte."""
     for i in range(len(start)):
         copy(target, offsets[i], data, start[i], size[i])
         for j in range(offsets[i] + size[i], offsets[i + 1]):

@@ -118,8 +118,8 @@ class _Reading:
     def _read_part(self) -> None:
         """Read the next part of the rest: if no DDL is known, all of the rest; else the rest up to the DDL.
 
-        If the rest begins with the DDL, only the DDL is read; after that, the altered tables wait. The task knows the
-        history only at the start of the segment, so a later start has none.
+        If the rest begins with the DDL, only the DDL is read; after that, the altered tables wait. `Segment.history` is
+        known only for the start of the segment, so the binlog's history is not checked at a later start.
         """
         ddl = self._ddl
         if ddl is None:
@@ -130,7 +130,7 @@ class _Reading:
             self._rest = replace(self._rest, start=ddl.start, history=None)
         else:  # the DDL becomes a segment of its own
             watched = {table: schema for table, schema in self._watched.items() if table not in ddl.alterations}
-            # without `self._waiting`: DDL of tables that wait is an error, and this DDL may be of such a table, too
+            # `{}`: the DDL may also be of a table in `self._waiting`, and would then be an error
             self._read(replace(self._rest, stop=ddl.stop), watched, {}, ddl)
             self._waiting |= {table: self._watched[table] for table in self._watched.keys() & ddl.alterations.keys()}
             self._watched, self._ddl = watched, None

@@ -117,7 +117,7 @@ class Changes:
         return pa.concat_tables(values).combine_chunks()
 
     def _current_versions(self) -> dict[KeyValues, Version[int]]:
-        """The current versions by their keys. Their rows are numbers in `_values`, which begins with `current`."""
+        """The current versions by their keys. `row` is a number in `_values`, which begins with `current`."""
         return {version.key: version for version in stored_versions(self.current, self._key)}
 
     @cached_property

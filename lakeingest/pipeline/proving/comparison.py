@@ -280,8 +280,8 @@ def _both_sums(
 ) -> tuple[list[dict[int, Checksum]], dict[int, Checksum] | None]:
     """For each of the ranges `chunks`, the source's checksum of each bucket; and the checksums of the target.
 
-    The target's are as `CopyFiles.sums_beside` returns them. They are None without `files`, or if only Spark can read
-    them. `numbers`: the buckets; None: all of them.
+    The target's are by the number of the bucket or, if `buckets` is 0, of the range. They are None without `files`, or
+    if only Spark can read them. `numbers`: the buckets; None: all of them.
     """
     settings, widths = sides.source.settings, sides.source.double_widths
     # without buckets, all rows of a range are in one bucket

@@ -86,15 +86,16 @@ def note_publish(edges: Edges, table: TableRun, seconds: float) -> None:
 
 
 def must_be_full(edges: Edges, table: TableRun, definition: Definition | None) -> bool:
-    """Whether the next audit of the table is one in full: because it is time for one, or the last one has failed.
+    """Whether the next audit of the table must be in full: because such an audit is due, or the last audit has failed.
 
     After a failure, a smaller sample might let the commit pass. `definition`: the stored definition.
     """
     stopped = edges.stopped.read(table.id)
     if stopped is not None and stopped.error == AuditFailed.__name__:
         return True
-    last = None if definition is None else definition.audited_at or definition.first_at
-    return is_full_due(None if last is None else time.time() - last, time.monotonic() - edges.began)
+    since = None if definition is None else (definition.audited_at or definition.first_at)
+    seconds_since = None if since is None else time.time() - since
+    return is_full_due(seconds_since, run_seconds=time.monotonic() - edges.began)
 
 
 def changed_since_shown(spool: Spool, table: TableRun, most: int) -> LastImages | None:

@@ -51,7 +51,7 @@ class Comparing:
             self.run.edges.observe(Unusual(table, finding))
 
     def _findings(self, table: TableRun) -> list[str]:
-        """What is unusual about the table. If no key has changed, that can only be the length of this pause.
+        """What is unusual about the table. If no key has changed since the last counts, only the time since can be.
 
         If something has changed, or if there are no counts yet, new counts are stored.
         """

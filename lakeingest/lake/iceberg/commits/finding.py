@@ -40,7 +40,7 @@ class IcebergFinding:
         self.audit.trust(table, listings)
 
     def _goes_on(self, table: TableId, loaded: Table, staged: Staged) -> bool:
-        """Whether a run goes on from this commit if its files are there. If not, the run makes a commit first."""
+        """True: a run goes on from this commit if the commit's files exist. False: a run makes another commit first."""
         is_ours = is_marked(loaded.metadata.snapshot_by_id(staged.version))
         is_older = loaded.metadata.format_version < self.version(table)
         return is_ours and not is_older and is_tip(loaded, STAGING, staged.version)

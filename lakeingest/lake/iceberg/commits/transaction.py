@@ -33,10 +33,11 @@ class OneTransaction(Transaction):
         if not self._updates:
             return self._table.metadata
         # updates are only added, so their number tells whether the known metadata is still right
-        known_count = self._known[0] if self._known else 0
-        if self._known is None or known_count != len(self._updates):
-            self._known = len(self._updates), self._after(self._updates[known_count:])
-        return self._known[1]
+        known_count, metadata = self._known or (0, self._table.metadata)
+        if known_count != len(self._updates):
+            metadata = self._after(self._updates[known_count:])
+            self._known = len(self._updates), metadata
+        return metadata
 
     def _after(self, updates: Sequence[TableUpdate]) -> TableMetadata:
         """The metadata after these further updates, as PyIceberg's `update_table_metadata` returns it."""

@@ -356,7 +356,7 @@ def deleted_rows(rows: pa.Table, file: DataFile, dead: Positions) -> "np.ndarray
 
 
 def _assert_within(deleted: "np.ndarray", file: DataFile, rows: int) -> None:
-    """Raises StateUnreadable if one of these positions, which ascend, is not below the number of rows of the file."""
+    """Raise StateUnreadable if the file, which has `rows` rows, has no row at one of these ascending positions."""
     if len(deleted) and (deleted[0] < 0 or deleted[-1] >= rows):
         raise unreadable(file.file_path, f"it has {rows} rows, and row {deleted[-1]} is deleted")
 
