@@ -1,7 +1,7 @@
 """Calls a function for several items at the same time, in threads: most of the time they wait for a store's answers."""
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -21,7 +21,7 @@ def side_by_side(call: Callable[[Item], Result], items: Iterable[Item], at_once:
     with ThreadPoolExecutor(min(at_once, len(all_items)), thread_name_prefix="side-by-side") as pool:
         futures = [pool.submit(call, item) for item in all_items]
         try:
-            return [future.result() for future in futures]
-        except BaseException:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        finally:
             pool.shutdown(wait=False, cancel_futures=True)  # the end of the block waits for the calls that have begun
-            raise
+    return [future.result() for future in futures]  # calls begin in order, so an error is before what was cancelled

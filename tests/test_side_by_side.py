@@ -55,6 +55,21 @@ def test_an_error_is_raised_when_the_calls_that_have_begun_have_ended() -> None:
     assert sorted(ended) == sorted(set(begun) - {0})
 
 
+def test_an_error_is_noticed_while_the_call_of_an_earlier_item_still_runs() -> None:
+    """No call begins in the meantime."""
+    begun = list[int]()
+
+    def call(number: int) -> None:
+        begun.append(number)
+        if number == 1:
+            raise ValueError("the second")
+        time.sleep(0.3 if number == 0 else 0.05)
+
+    with pytest.raises(ValueError, match="the second"):
+        side_by_side(call, range(50), 2)
+    assert max(begun) <= 2  # the thread of the second may take one more before it is told
+
+
 def test_the_first_error_in_the_order_of_the_items_is_raised() -> None:
     """Not the one that came first."""
 

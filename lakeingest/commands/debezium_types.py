@@ -177,7 +177,8 @@ def _geometry_encoder(column: Column) -> Callable[[bytes], str]:
 
     def encode(value: bytes) -> str:
         # WKB has the byte order in byte 0 and the type in bytes 1 to 4. EWKB can have an SRID in bytes 5 to 8.
-        order, srid = "<" if value[0] else ">", "null"
+        order = "<" if value[0] else ">"
+        srid = "null"
         type_number = struct.unpack_from(f"{order}I", value, 1)[0]
         if column.choice == EWKB and type_number & _WKB_SRID:
             srid = str(struct.unpack_from(f"{order}I", value, 5)[0])

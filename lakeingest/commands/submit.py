@@ -233,7 +233,7 @@ def _assert_submittable(config: Config) -> None:
     for key in ("target", "state", "spark", "submit"):
         if variable := _VARIABLE.search(config.model_dump_json(include={key})):
             raise ConfigError(
-                f"{key} holds {variable[0]}, which only the job knows; write out what a request is made of"
+                f"{key} holds {variable[0]}, which only the job knows; write the value itself: the request needs it"
             )
     for setting, value in config.spark.conf.items():
         if is_reference(value) or (is_secret(setting) and not _HOLDS_NO_SECRET.search(setting)):

@@ -149,7 +149,7 @@ def _written(config: Config, seen: Sequence[SeenTable]) -> Written:
     readers have seen, the server has begun another binlog, as after a reset.
     """
     with BinlogSource.open(config.source) as source:
-        state = source.state()  # before the position, so that the position has all these transactions, too
+        state = source.state()  # read first: so the position, which is read after it, contains all its transactions
         written = Written(state.uuid, source.written(), state.executed)
     for one in seen:
         position = one.complete_to

@@ -199,7 +199,10 @@ class Local(PosixPath):
         return [self, *([] if self.is_symlink() else sorted(self.rglob("*")))]
 
     def is_behind_link(self) -> bool:
-        """Whether the file, its folder or the folder above is a symbolic link. Also True if the path is a folder."""
+        """Whether the file, its folder or the folder above is a symbolic link.
+
+        Also True if the path is a folder: `sweep` must delete only files.
+        """
         return self.is_dir() or any(path.is_symlink() for path in (self, *list(self.parents)[:_DEPTH]))
 
     def probe(self) -> None:

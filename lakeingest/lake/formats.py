@@ -89,7 +89,10 @@ def has_notes(config: Config) -> bool:
 
 
 def open_companions(config: Config, open_spark: OpenSpark = no_spark) -> Target:
-    """The target for companions of copies (`core.companions.companion`). pipeline.yml has no options of companions."""
+    """The target for companions of copies (`core.companions.companion`).
+
+    Their options are fixed: pipeline.yml has none for them.
+    """
     # a format by folder is Hudi, whose companions have no partitions
     options = plain_options if FORMATS[config.target.format].by_folder else companion_options
     return package_of(config).target(config, options, ownership_of(config), open_spark)

@@ -160,7 +160,8 @@ class KnownCopies:
     def unchanged(self, tables: Iterable[TableId], *, whole: bool) -> dict[TableId, Known]:
         """What a look would find now, for each of these tables whose notes still hold.
 
-        With `whole`, only tables that a run would leave as they are when it opens them, because all their files exist.
+        With `whole`, only tables that a run would leave as they are when it opens them: all their files exist, and the
+        catalog has no table under their names for building.
         """
         notes = self._notes
         pointers = self.pointers() if notes.texts else None

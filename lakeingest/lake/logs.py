@@ -32,11 +32,11 @@ class Logs(Protocol):
         columns, and nothing else.
         """
 
-    def remove_before(self, staged: Staged, name: str, day: date, after: Callable[[int], Progress]) -> Staged:
+    def remove_before(self, staged: Staged, name: str, day: date, progress_of: Callable[[int], Progress]) -> Staged:
         """Remove each file whose rows all have a time before this day (UTC) in the column `name`; no file is read.
 
-        Readers see the removal at once. `after` gets the number of removed rows, and returns the progress. Returns
-        `staged` if there is nothing to do.
+        Readers see the removal at once. `progress_of` returns the new progress for the number of removed rows.
+        Returns `staged` if there is nothing to do.
         """
 
     def combine(self, staged: Staged) -> Staged:

@@ -169,9 +169,9 @@ def _raw_line(event: Event) -> str | None:
 
 
 def _line_of_other_event(event: Event) -> str | None:
-    """The line of an event that is not about rows: about the source, a signal, DDL, or a table that stops or restarts.
+    """The line of an event for which `_raw_line` has none of its own; None for an event that has no line.
 
-    None for any other event.
+    Such events are about the source, a signal, a point, a table that stops, or how a copy goes on.
     """
     match event:
         case Following():

@@ -48,11 +48,11 @@ class Altered:
 
 
 def recopy(table: Altered, *, follows: bool, asks: bool) -> Recopy:
-    """The decision for a table. `follows`: the configuration follows DDL. `asks`: a person has to approve DDL.
+    """The decision for a table. `follows`: pipeline.yml lets runs follow DDL. `asks`: a person has to approve DDL.
 
-    SHOWN: readers see what the run was to bring, so the rows are not read again in this run. So the run can end even if
-    DDL comes again and again. A copy that began empty is not read again: it would get all rows of the source,
-    for which only a person may ask.
+    SHOWN: readers see the table as of the place that this run is to reach, or later. So this run does not read the
+    rows again, and can end even if DDL comes again and again. A copy that began empty is not read again: it would get
+    all rows of the source, for which only a person may ask.
     """
     if not table.is_altered or not follows or table.paused or table.began_empty or table.recopies >= TRIES_MAX:
         return Recopy.NO

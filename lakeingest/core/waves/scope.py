@@ -71,7 +71,7 @@ OVER_GAP = Scope(range=KeyRange(), gap=True)
 
 
 def _is_ordered(key: Key) -> bool:
-    """Whether the order of the key among other keys is known without the server."""
+    """Whether the order of the key among other keys is known without the server: all its parts are integers."""
     return not any(isinstance(part, str) for part in key)
 
 

@@ -142,7 +142,7 @@ class TableFolder(ABC):
 
     @property
     def _claim_file(self) -> File:
-        """The file beside the folder that names the pipeline which makes the first copy."""
+        """The file, beside the folder, that names the pipeline of the first copy."""
         return self.final.parent / f"{self.final.name}.lakeingest.json"
 
     def _last_commit(self) -> Instant | None:

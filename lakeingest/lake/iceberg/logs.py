@@ -85,10 +85,10 @@ class IcebergLogs:
 
         return self._commit(staged, progress, FileChanges(tuple(added)), Operation.APPEND, properties, schema)
 
-    def remove_before(self, staged: Staged, name: str, day: dt.date, after: Callable[[int], Progress]) -> Staged:
-        """Remove the files whose values of the column `name` are all before the day, by their statistics.
+    def remove_before(self, staged: Staged, name: str, day: dt.date, progress_of: Callable[[int], Progress]) -> Staged:
+        """Remove each file whose values of the column `name` are all before the day; the file's statistics tell this.
 
-        `after` returns the new progress for the number of removed rows. Without such files, nothing is committed.
+        `progress_of` returns the new progress for the number of removed rows. Without such files, nothing is committed.
         """
         with self._target.storage_errors():
             loaded = self._loaded(staged)
@@ -98,7 +98,7 @@ class IcebergLogs:
             old = [file for file, ends in bounds if ends is not None and ends[1] < _micros(day)]
         if not old:
             return staged
-        progress = after(sum(file.record_count for file in old))
+        progress = progress_of(sum(file.record_count for file in old))
         return self._commit(staged, progress, FileChanges(removed=tuple(old)), Operation.DELETE)
 
     def combine(self, staged: Staged) -> Staged:

@@ -89,7 +89,10 @@ class ShardedTarget(IcebergTarget):
 
     @names_storage_errors
     def rewriters(self, staged: Staged, lift: Lift) -> list[IcebergRewriter]:
-        """Rewriters, as for any other copy. Raises UnsupportedTable as `create`, for the definition after the lift."""
+        """Rewriters, as for any other copy.
+
+        Raises UnsupportedTable if the shard, with its definition after the lift, does not fit beside the other shards.
+        """
         self._assert_fits(lift.after)
         return super().rewriters(staged, lift)
 

@@ -57,7 +57,8 @@ class GeneratedColumns:
             return Checked(name, f"whether the server logs generated columns cannot be checked: {error.args[-1]}")
         if is_logged is None:
             unseen = "no UPDATE or DELETE in the binlog shows yet whether this server logs generated columns"
-            return Checked(name, f"{unseen} ({listed}); a run stops where it does not; else {LEAVE_OUT}", fatal=False)
+            stops = "a run stops at the first row image without them; to prevent that,"
+            return Checked(name, f"{unseen} ({listed}); {stops} {LEAVE_OUT}", fatal=False)
         if is_logged:
             return Checked(name, None)
         return Checked(name, f"the server does not log generated columns of UPDATE and DELETE ({listed}); {LEAVE_OUT}")

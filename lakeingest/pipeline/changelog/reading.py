@@ -175,7 +175,8 @@ class Changelog:
             # Step 4: read the copy, then the changes.
             yield from self._copy_parts(reader, oldest.place, oldest)
             yield from self._change_parts(reader, changes, changes.rows(), read_to.place)
-            return self._position_after(changes, read_to), True
+            has_all_rows = True
+            return self._position_after(changes, read_to), has_all_rows
 
     def _oldest_of(self, published: Sequence[Published]) -> Published | None:
         """The oldest of these versions whose definition is stored; None if there is none.

@@ -103,14 +103,15 @@ class LogTables:
         progress = replace(progress, fingerprint=log.schema.fingerprint)
         columns = json.dumps(dict(log.columns), ensure_ascii=False)
         properties = {READ_TO: str(read_to), COLUMNS: columns, BEGINS: log.begins}
-        if lift is not None or log.staged.published is None:  # else the table has the property
+        is_new = log.staged.published is None
+        if lift is not None or is_new:  # else the table has the property
             properties[DEFINITION] = as_property(log.schema)
         target = self._committing
-        if log.staged.published is None:
+        if is_new:
             staged = target.commit_wave(log.staged, files, progress)
             audited = replace(staged, progress=staged.progress.audited())
-            staged = target.publish(audited, log.schema, properties)
-            log.staged = replace(staged, progress=audited.progress.published())
+            published = target.publish(audited, log.schema, properties)
+            log.staged = replace(published, progress=audited.progress.published())
         else:
             log.staged = self._logs.append(log.staged, files, progress, properties, lift)
         log.writes += 1

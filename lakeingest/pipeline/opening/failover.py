@@ -106,7 +106,10 @@ def failover(
 
 
 class _Moving:
-    """Finds the positions of copies on this server. The server is asked once for a position that many tables share."""
+    """Finds the position on this server from which each copy goes on.
+
+    The server is asked once for a position that many copies share.
+    """
 
     def __init__(self, config: Config, server: ThisServer, schemas: Mapping[TableId, TableSchema]) -> None:
         self._committed, self._server, self._schemas = formats.open_target(config), server, schemas

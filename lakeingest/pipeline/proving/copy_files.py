@@ -132,7 +132,7 @@ def _added(parts: Sequence[dict[int, Checksum]]) -> dict[int, Checksum]:
 
 
 def add(sums: dict[int, Checksum], more: dict[int, Checksum]) -> None:
-    """Add to `sums` the checksums of other rows. Both have them by the number of the chunk."""
+    """Add to `sums` the checksums `more`, which are of other rows. Keys of both are numbers of chunks."""
     for number, checksum in more.items():
         sums[number] = sums.get(number, Checksum()) + checksum
 

@@ -65,7 +65,8 @@ def named_tables(run: OpenRun, documents: Iterable[SignalDocument]) -> list[Tabl
 def poll_paused(run: OpenRun, table: TableRun) -> bool:
     """Process the signals between the waves of a copy. True if the table is paused now.
 
-    Without signals only their folder is listed. For thousands of tables, a look at all of them after each wave is slow.
+    If there are no signals, only their folder is listed: `process_signals` looks at every table, which is slow after
+    each wave if there are thousands of tables.
     """
     if run.signals.documents or run.signals.folder.read():
         process_signals(run)

@@ -115,7 +115,7 @@ def test_the_check_finds_out_whether_generated_columns_are_logged(any_db: Db) ->
     assert is_logged(db.source, db.connection) is None
     finding, is_fatal = asked()
     assert not is_fatal
-    assert f"({db.name}.t: made, seen, kept); a run stops where it does not" in str(finding)
+    assert f"({db.name}.t: made, seen, kept); a run stops at the first row image without them" in str(finding)
     with db.session() as minimal:  # which logs no column that it need not
         minimal.cursor().execute("SET binlog_row_image = MINIMAL")
         minimal.cursor().execute("INSERT INTO t (id, v) VALUES (1, 'a')")

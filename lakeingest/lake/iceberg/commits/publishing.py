@@ -31,7 +31,7 @@ from lakeingest.lake.target import Prepared, Staged, Tables
 class IcebergPrepared:
     """`lake.target.Prepared` of an Iceberg table.
 
-    `loaded`: the table as the audit has found it. `build` returns the transaction of the publish on a table.
+    `loaded`: the table as the audit has found it. `build`: makes, for a loaded table, the transaction that publishes.
     """
 
     publishing: "IcebergPublishing"

@@ -65,7 +65,7 @@ class OneCreation(OneTransaction, CreateTableTransaction):
         return cls(cast(StagedTable, prepared))
 
     def _initial_changes(self, table_metadata: TableMetadata) -> None:
-        """Add PyIceberg's updates that describe the new table, but `RaiseVersion` in place of its own for version 3."""
+        """Add PyIceberg's updates that describe the new table. For version 3, a `RaiseVersion` replaces one of them."""
         super()._initial_changes(table_metadata)
         if is_third(table_metadata):
             self._updates = tuple(

@@ -90,7 +90,7 @@ class TakeOver:
         )
 
     def dead(self, schema: TableSchema) -> Positions:
-        """The positions of rows that the copy does not have, as by `ForeignDeletes.dead`."""
+        """The positions of the foreign table's rows that are deleted, or have NULL in the copy's key."""
         foreign = self.copy.matched.origins
         # `or name` is never used: a table that lacks a column of the key was refused
         return self.deletes.dead([foreign[name] or name for name in schema.key])

@@ -129,7 +129,7 @@ def _range(file: DataFile, key: Sequence[NestedField]) -> _Range | None:
 
 
 def _overlap(one: _Range | None, other: _Range | None) -> bool:
-    """Whether the two files may have keys of the same range; True if a range is unknown."""
+    """Whether the ranges of two files' keys may overlap; True if a range is unknown."""
     if one is None or other is None:
         return True
     columns = range(len(one.least))

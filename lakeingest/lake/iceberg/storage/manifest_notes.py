@@ -49,9 +49,9 @@ class ManifestNotes:
             return cls(file, {})
 
     def all_under(self, manifest_list: str) -> Mapping[str, Sequence[ListedFile]] | None:
-        """What this list of manifests and each manifest in it lists; None if one of them has no note.
+        """By path: the files that this list of manifests names, and the files that each manifest in it names.
 
-        By its note, the list of manifests is itself the first file that it lists.
+        None if the list or one of the manifests has no note. The note of a list names the list itself first.
         """
         if manifest_list not in self._noted:
             return None

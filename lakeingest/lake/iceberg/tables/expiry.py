@@ -272,7 +272,7 @@ def waiting_files(waiting: Waiting) -> set[str]:
 
 
 def _last_removed(loaded: Table) -> list[Snapshot]:
-    """The snapshots that the table property names as removed last.
+    """The snapshots that the table property EXPIRED names: those that were removed last.
 
     The list is empty if someone else has set the property; `maintain` then finds the snapshots' files as leftovers.
     """
