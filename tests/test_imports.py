@@ -30,8 +30,8 @@ LAKE = {"pydantic", "yaml", "pyarrow", "pyiceberg"}
 MAY_IMPORT: dict[tuple[str, ...], set[str]] = {
     ("--help",): set(),
     ("--version",): set(),
-    ("explain", "SourceAway"): set(),
-    ("run", "--help"): set(),
+    ("explain", "SourceAway"): {"pydantic"},  # Typer reads arguments and options of a command with it
+    ("run", "--help"): {"pydantic"},
     ("init", "made.yml"): SOURCE | {"pyarrow"},
     ("status",): LAKE | SOURCE,
     ("status", "--offline"): LAKE | SOURCE,
