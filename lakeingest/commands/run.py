@@ -15,6 +15,7 @@ from lakeingest.core.binlog.position import Position
 from lakeingest.core.figures.bill import Bill
 from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import UsageError
+from lakeingest.files.file import state_of
 from lakeingest.lake.formats import has_notes, package_of
 from lakeingest.monitoring.reporting import reported
 from lakeingest.pipeline.events import LeftAsItIs, Observer, unobserved
@@ -26,7 +27,7 @@ from lakeingest.pipeline.rounds.missing_chunks import tables_to_copy
 from lakeingest.pipeline.run.edge_errors import translate_errors
 from lakeingest.pipeline.run.metering import Meter
 from lakeingest.pipeline.run.profile import StageCost
-from lakeingest.pipeline.run.quiet_tables import open_target
+from lakeingest.pipeline.run.quiet_tables import QuietTables, open_target
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.spark.nursery import Nursery
 from lakeingest.spark.settings import runs_here
@@ -180,7 +181,8 @@ def _run(
     def must_end() -> bool:
         return stopping() or (max_minutes is not None and time.monotonic() - began > max_minutes * 60)
 
-    target = open_target(config)  # `translate_errors` needs it to tell errors of the lake
+    # to name errors: without noted positions, which are not read before the source is asked
+    target = open_target(config, quiet=QuietTables(state_of(config), {}))
     with translate_errors(config.source, target):
         if done := none_to_update(config, tables):  # each is copied only once, and is copied: no lease is needed
             return RunResult((), caught_up=True, seconds=time.monotonic() - began, done=tuple(sorted(done)))
