@@ -13,7 +13,7 @@ from lakeingest.core.copies.progress import Progress
 from lakeingest.core.tables.schema import TableId, TableSchema
 from lakeingest.errors import CatalogAway, NotOurTable, StaleWriter
 from lakeingest.lake.iceberg.catalogs.catalogs import open_catalog
-from lakeingest.lake.iceberg.commits import commit, entries
+from lakeingest.lake.iceberg.commits import building_names, commit, entries
 from lakeingest.lake.iceberg.tables.naming import built_names, name_to_build, own_name
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.marks import BUILDING
@@ -211,6 +211,6 @@ def test_names_are_listed_once_for_many_tables(lake: Lake, monkeypatch: pytest.M
     for number in range(50):
         assert target.recover(TableId("shop", f"t{number}")) is None
     assert listed == 1
-    monkeypatch.setattr(entries, "_LISTED_SECONDS", 0.0)
+    monkeypatch.setattr(building_names, "_LISTED_SECONDS", 0.0)
     assert target.recover(lake.table) is None
     assert listed == 2
