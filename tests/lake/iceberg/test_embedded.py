@@ -356,7 +356,7 @@ def test_a_catalog_that_is_gone_is_not_made_anew(ours: EmbeddedCatalog, tmp_path
 
 def test_names_with_the_same_beginning_are_found(ours: EmbeddedCatalog, tmp_path: Path) -> None:
     """Only these, whatever signs they have, of tables and of views of this namespace."""
-    names = ["t_", "t_1", "t_%", "t_\U0001f600", "T_1", "t`1", "t^1", "tt_1", "t%_1"]
+    names = ["t_", "t_1", "t_%", "t_\U0001f600", "T_1", "t`", "t`1", "t^1", "tt_1", "t%_1"]
     with closing(sqlite3.connect(tmp_path / "catalog.db")) as connection:
         row = "INSERT INTO iceberg_tables VALUES ('lake', ?, ?, 'file:/none', NULL, ?)"
         made = [*(("a", name, "TABLE") for name in names), ("b", "t_2", "TABLE"), ("a", "t_view", "VIEW")]
