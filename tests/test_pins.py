@@ -84,6 +84,7 @@ ADDED = {
     "_Probe": {"_chosen_context", "_log_in", "_protect"},
     "_Session": {"_note", "_status"},
     "_Synced": {"_path"},
+    "_Writer": {"_columns"},
 }
 
 Touch = tuple[str, str]  # a private name, and the file that uses it
