@@ -290,8 +290,7 @@ class Action(DdlReader):
         other_tables = self.other_tables()
         if other_tables is not None:
             return bool(other_tables)
-        # `other_tables` found no other table, but it does not know all actions. An action that it does not know reaches
-        # another table only by a clause with TABLE or UNION and the table's name
+        # `other_tables` may not know the action: this reaches a table only by TABLE or UNION and the table's name
         names = {folded(token.text) for token in self._tokens if token.sort in {Sort.WORD, Sort.NAME}}
         return self._has("TABLE", "UNION") and not names.isdisjoint(folded(table.name) for table in self._copied)
 
