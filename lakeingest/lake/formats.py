@@ -14,6 +14,7 @@ from lakeingest.core.file_names import file_name
 from lakeingest.core.tables.schema import TableSchema
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import state_of
+from lakeingest.files.local import Local
 from lakeingest.lake.foreign_tables import ForeignTables
 from lakeingest.lake.format_package import FormatPackage
 from lakeingest.lake.iceberg.catalogs.pointers import read_pointers
@@ -82,9 +83,13 @@ def known_copies_of(config: Config) -> KnownCopies | None:
 
 
 def has_notes(config: Config) -> bool:
-    """Whether the state folder has notes of copies, which may have become void. False if it cannot be asked."""
+    """Whether a state folder of this machine has notes of copies, which may have become void. False if unknown.
+
+    A store is not asked: its client has threads, and this process may be about to fork.
+    """
     with suppress(OSError, LakeIngestError):
-        return config.target.catalog.is_embedded and (state_of(config) / NAME).exists()
+        state = state_of(config)
+        return config.target.catalog.is_embedded and isinstance(state, Local) and (state / NAME).exists()
     return False
 
 
