@@ -36,18 +36,23 @@ from lakeingest.rows import table_schema
 from lakeingest.spark.session import open_session
 
 READS = 7  # of which the median counts
-WARMING = 20  # so many reads come before, until Java has compiled what it runs
+SPARK_WARMING = 20  # so many scans until Java has compiled what it runs
 _COLUMNS = COLUMNS[:8]
 _TABLE = TableId("benchmark", "published")
 
 
 @dataclass(frozen=True)
 class Reader:
-    """`read` gives all rows of a table. `scan` reads them, too, and may give them to nobody. `cpu`: seconds so far."""
+    """A program that reads tables.
+
+    `read` returns all rows of a table. `scan` reads them, and may drop them. `cpu` returns the reader's CPU seconds so
+    far. `warming`: how many scans come before those that are measured.
+    """
 
     read: Callable[[Table], pa.Table]
     scan: Callable[[Table], object]
     cpu: Callable[[], float] = time.process_time
+    warming: int = 1
 
 
 def definition(table: TableId) -> TableSchema:
@@ -93,7 +98,7 @@ def pyiceberg_reader() -> Reader:
 
 def duckdb_reader() -> Reader:
     """DuckDB."""
-    duckdb: Any = importlib.import_module("duckdb")  # not a package of ours
+    duckdb: Any = importlib.import_module("duckdb")  # optional, so mypy cannot look it up
     connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
     for name in ("avro", "iceberg"):
         [folder] = importlib.util.find_spec(f"duckdb_extension_{name}").submodule_search_locations  # type: ignore[union-attr, misc]
@@ -124,7 +129,7 @@ def spark_reader(config: Config) -> Reader:
         user, system = stat.rpartition(")")[2].split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
-    return Reader(read, scan, cpu)
+    return Reader(read, scan, cpu, SPARK_WARMING)
 
 
 def readers(config: Config, *, with_spark: bool) -> Mapping[str, Reader]:
@@ -146,7 +151,7 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 def medians_of(reader: Reader, tables: Sequence[Table]) -> list[float]:
     """For each table, the median of the CPU seconds of `READS` scans. The tables are read in turns."""
-    for _ in range(WARMING if reader.cpu is not time.process_time else 1):
+    for _ in range(reader.warming):
         for table in tables:
             reader.scan(table)
     took: list[list[float]] = []

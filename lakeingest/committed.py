@@ -69,7 +69,7 @@ class Committed:
 
     @property
     def so_far(self) -> dict[str, Any]:
-        """For `last_run.json`: how fresh copies are, their last publishes, what is unusual, what following has cost."""
+        """Entries of `last_run.json` on copies and following: freshness, lag, publishes, unusual tables, costs."""
         return {
             "fresh_as_of": self.fresh,
             "lag": self.lag,

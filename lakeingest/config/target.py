@@ -131,7 +131,7 @@ class Target(Frozen):
 
     @property
     def _name_of_shard(self) -> str:
-        """The pattern for the namespace and the name of a shard. Each database has a namespace of its own."""
+        """The pattern of a shard's namespace and name. The shards of each database have their own namespace."""
         return f"{self.table.replace('.', '_')}{SHARDS}{{database}}.{{table}}"
 
     def identifier(self, table: TableId) -> tuple[str, str]:

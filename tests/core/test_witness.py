@@ -23,9 +23,9 @@ from lakeingest.core.proofs.witness import (
     Looked,
     Met,
     Stint,
-    first_rows,
     first_stint,
     of_chunks,
+    rows_to_compare,
     traits,
 )
 from lakeingest.core.tables.default import Default, Value
@@ -214,7 +214,7 @@ def test_each_of_many_tables_has_its_turn() -> None:
 )
 def test_something_new_takes_a_part_of_a_long_read(read: int, compared: int) -> None:
     """At least some rows, and never more than are wanted at all; a segment counts the rows of the chosen tables."""
-    assert first_rows(FIRST_ROWS, LEAST_FIRST_ROWS, read) == compared
+    assert rows_to_compare(FIRST_ROWS, LEAST_FIRST_ROWS, read) == compared
     assert ChunkLook(FIRST_ROWS, LEAST_FIRST_ROWS).rows_of(read) == compared
     stint = first_stint(Look(first=frozenset({A})), {A: read, B: 10**9}, 1)
     assert stint is not None

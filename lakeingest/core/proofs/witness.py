@@ -13,9 +13,9 @@ from typing import Any, Self
 from lakeingest.core.tables.default import Default, Value
 from lakeingest.core.tables.schema import Column, TableId, TableSchema
 
-FIRST_ROWS = 10_000  # so many rows of something new are compared, as fast as the next two numbers allow
-FIRST_PART = 200  # one of so many rows that are read: the second decoder then takes about a tenth of the time of a read
-LEAST_FIRST_ROWS = 2_000  # so many of the rows that are read together are compared, however few they are
+FIRST_ROWS = 10_000  # so many rows of something new are compared, in one read or in several
+FIRST_PART = 200  # a read compares one of so many of its rows, which takes about a tenth of its time
+LEAST_FIRST_ROWS = 2_000  # a read compares at least so many rows, or all if it has fewer
 SHARE = 0.01  # of the CPU seconds of runs: what samples may cost
 LEAST_SECONDS = 0.2  # a sample is read once so many CPU seconds may be spent: the connection alone costs some
 GUESSED_RATE = 5_000  # rows a CPU second, before a sample has been read
@@ -69,7 +69,7 @@ class ChunkLook:
 
     def rows_of(self, read: int) -> int:
         """How many rows are compared of a chunk of `read` rows."""
-        return self.rows if self.least_rows is None else first_rows(self.rows, self.least_rows, read)
+        return self.rows if self.least_rows is None else rows_to_compare(self.rows, self.least_rows, read)
 
 
 NO_CHUNK_LOOK = ChunkLook()
@@ -89,7 +89,7 @@ class Stint:
     events: int
 
 
-def first_rows(most: int, least: int, read: int) -> int:
+def rows_to_compare(most: int, least: int, read: int) -> int:
     """How many of `read` rows with something new are compared: one of FIRST_PART, but from `least` to `most` rows."""
     return min(most, max(least, read // FIRST_PART))
 
@@ -104,7 +104,7 @@ def first_stint(look: Look, changed: Mapping[TableId, int], transactions: int) -
         return Stint(None, everything, PART_ROWS, EVERY_EVENT)
     if first := look.first.intersection(changed):
         tables = _drawn(first, look.seed)
-        rows = first_rows(look.first_rows, look.least_rows, sum(changed[table] for table in tables))
+        rows = rows_to_compare(look.first_rows, look.least_rows, sum(changed[table] for table in tables))
         return Stint(None, tables, rows, FIRST_EVENTS)
     if look.sample and changed:
         return Stint(look.seed % transactions, _drawn(changed, look.seed), look.sample, FIRST_EVENTS)

@@ -1,7 +1,7 @@
 """Shards: tables of the source whose rows readers find in one table, and how that table is made of them.
 
-In the lake, a shard has all that any copy has: staging, progress, commits. Readers see the *shared table*. It has no
-rows of its own: each of its commits lists the files that each shard shows, and names the commit of each shard.
+In the lake, a shard has all that any copy has: staging, progress, commits. Readers query the *shared table*, which has
+no files of its own. Each of its commits lists files of the shards, and says from which commit of each shard they are.
 A shard is published first; then a commit of the shared table shows it. After a crash in between, the next run shows it.
 
 Columns of shards with the same name are one column of the shared table. Files name columns by field ids, so a column

@@ -1,4 +1,4 @@
-"""The Iceberg type of every kind of column."""
+"""The Iceberg type of every kind of column, as PyIceberg has it. `type_names` decides which type that is."""
 
 from collections.abc import Mapping
 
@@ -6,28 +6,7 @@ from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 
 from lakeingest.core.tables.schema import Column, Kind, TableSchema
-from lakeingest.lake.iceberg.files.type_names import assert_not_reserved
-
-_TYPES: dict[Kind, iceberg.IcebergType] = {
-    Kind.INT32: iceberg.IntegerType(),
-    Kind.INT64: iceberg.LongType(),
-    Kind.UINT64: iceberg.DecimalType(20, 0),
-    Kind.FLOAT: iceberg.FloatType(),
-    Kind.DOUBLE: iceberg.DoubleType(),
-    Kind.DATE: iceberg.DateType(),
-    Kind.DATETIME: iceberg.TimestampType(),
-    Kind.TIMESTAMP: iceberg.TimestamptzType(),
-    Kind.TIME: iceberg.StringType(),
-    Kind.STRING: iceberg.StringType(),
-    Kind.NUMERAL: iceberg.StringType(),
-    Kind.JSON: iceberg.StringType(),
-    Kind.UUID: iceberg.StringType(),
-    Kind.ADDRESS: iceberg.StringType(),
-    Kind.BOOLEAN: iceberg.BooleanType(),
-    Kind.BINARY: iceberg.BinaryType(),
-    Kind.MOMENT: iceberg.StringType(),
-    Kind.MICROS: iceberg.LongType(),
-}
+from lakeingest.lake.iceberg.files.type_names import type_name
 
 
 def iceberg_type(column: Column, element_id: int = 0) -> iceberg.IcebergType:
@@ -35,12 +14,10 @@ def iceberg_type(column: Column, element_id: int = 0) -> iceberg.IcebergType:
 
     Raises UnsupportedTable if Iceberg reserves the column's name.
     """
-    assert_not_reserved(column)
-    if column.kind is Kind.DECIMAL:
-        return iceberg.DecimalType(column.precision, column.scale)
+    name = type_name(column)
     if column.kind is Kind.VECTOR:
         return iceberg.ListType(element_id, iceberg.FloatType(), element_required=True)
-    return _TYPES[column.kind]
+    return iceberg.IcebergType.model_validate(name)
 
 
 def iceberg_schema(schema: TableSchema, comments: Mapping[str, str]) -> Schema:
