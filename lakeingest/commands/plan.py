@@ -274,7 +274,7 @@ def _plan_table(
             elif reason := config.tables.of(table).refusal_of_form(schema):
                 reasons.append(reason)
             planner = Planner(source, schema, config.tables.of(table), tasks_at_once(config.source))
-            key_path = _key_path(schema, planner)
+            key_path = _way_of_cutting(schema, planner)
             types = zip(schema.lake_columns, target.types(schema), strict=True)
             columns = tuple(ColumnPlan(column.name, str(column.source_type), lake_type) for column, lake_type in types)
             foreign = foreign_table(config, schema) if staged is None else None
@@ -328,7 +328,7 @@ def _lossy(schema: TableSchema) -> tuple[str, ...]:
     return (*nulls, *hidden, *(f"{name}: left out" for name in schema.skipped), *chosen)
 
 
-def _key_path(schema: TableSchema, planner: Planner) -> str:
+def _way_of_cutting(schema: TableSchema, planner: Planner) -> str:
     """How the table is cut into chunks, as a text. This depends on the table's key."""
     declared = " (yours: no index keeps it unique)" if schema.declared else ""
     if not schema.ordered:

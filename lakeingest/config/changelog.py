@@ -25,7 +25,7 @@ class Changelog(Frozen):
 
     @property
     def kept_in_table(self) -> timedelta:
-        """How long rows stay in the tables of the lake."""
+        """How long rows stay in the tables that `changelog` adds to the lake beside the copies."""
         return self.keep if self.table_keep is None else self.table_keep
 
     @model_validator(mode="after")

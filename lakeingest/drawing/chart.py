@@ -9,7 +9,7 @@ from typing import Self
 
 from lakeingest.core.printable import printable
 
-BARS_MAX = 120  # more values than that are drawn as one bar for several of them
+BARS_MAX = 120  # more values than that are drawn as one bar for several of them, and as a line without dots
 _WIDTH, _HEIGHT = 460, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 26, 34  # the margins around the plot
 _BAR_MAX = 40.0  # the widest bar, so that the chart of one value is no block
@@ -76,7 +76,8 @@ def lines(title: str, points: Points, label: str) -> str:
         if not (math.isnan(y1) or math.isnan(y2))
     )
     if len(places) <= BARS_MAX:
-        drawn += "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="{colour}"/>' for x, y in places if y == y)  # noqa: PLR0124 - NaN
+        known_places = [(x, y) for x, y in places if not math.isnan(y)]
+        drawn += "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="{colour}"/>' for x, y in known_places)
     ticks = {float(_LEFT): short(start)} if places else {}
     if end > start:
         ticks[float(_WIDTH - _RIGHT)] = short(end)

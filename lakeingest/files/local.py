@@ -46,6 +46,7 @@ class Local(PosixPath):
             try:
                 os.link(new, self)
             except FileExistsError:
+                # `samefile` as in `create`, so that the contents are read only if another call has made the file
                 return self.samefile(new) or self.read_bytes() == contents
         return True
 

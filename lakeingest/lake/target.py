@@ -241,11 +241,11 @@ class Staging(Protocol):
         """
 
     def commit_merge(
-        self, staged: Staged, merged: Sequence[Written], after: Callable[[Effects], Progress]
+        self, staged: Staged, merged: Sequence[Written], progress_of: Callable[[Effects], Progress]
     ) -> tuple[Staged, Effects]:
         """Commit everything that mergers have written.
 
-        `after` gets the effects of the merge, and returns the progress that the commit carries. `after` is called just
+        `progress_of` gets the effects of the merge, and returns the progress that the commit carries. It is called just
         before the commit, because the effects are not known earlier.
         """
 

@@ -95,7 +95,7 @@ class TableCourse:
 
     @property
     def effects(self) -> int:
-        """How many rows and keys the run has written to the copy."""
+        """One sum: the rows that were copied or reread, and the keys that were inserted, updated or deleted."""
         return self.rows + self.reread + self.inserted + self.updated + self.deleted
 
     @property

@@ -171,13 +171,13 @@ class _Replay:
         """
         from lakeingest.mysql.wire.segment import SegmentDecoder
 
-        segment = replace(self._segment, start=prepared.start, stop=prepared.stop, skip=GtidSet(), history=None)
+        of_prepared = replace(self._segment, start=prepared.start, stop=prepared.stop, skip=GtidSet(), history=None)
         begin = prepared.start if can_begin_at(prepared.start) else prepared.start.start_of_file
         if not is_in_one_of(begin, self._files()):
             raise self._error_without_prepare(at, prepared.changed(self._schemas))
-        decoder = SegmentDecoder(segment, begin, self._schemas, gtids=False, stamp=stamp)
-        for table, batch in self._read(segment, begin, decoder):
-            if table is not None:  # without the row of TRANSACTIONS, which the segment has for `stamp`
+        decoder = SegmentDecoder(of_prepared, begin, self._schemas, gtids=False, stamp=stamp)
+        for table, batch in self._read(of_prepared, begin, decoder):
+            if table is not None:  # None: the row of TRANSACTIONS, which `self._segment` itself has for `stamp`
                 yield table, batch
         self.nulled += decoder.nulled
 

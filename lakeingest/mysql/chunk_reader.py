@@ -378,7 +378,7 @@ def _look_again(
 ) -> SecondLook | None:
     """Compare rows that meet the first condition, as many as `look` says, with what the second decoder reads.
 
-    None if nothing is to be compared, or if the slow decoders have read the rows.
+    None if nothing is to be compared, or if a slow decoder has read `rows`: the second decoder is the same decoder.
     """
     most = look.rows_of(rows.num_rows)
     if not most or not conditions or uses_slow_decoders():

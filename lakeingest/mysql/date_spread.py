@@ -119,8 +119,8 @@ def _from_rows(connection: pymysql.Connection, schema: TableSchema, columns: lis
 
 
 def _day(value: object) -> date | None:
-    """The day of a value as the server's text; None for NULL, and for a zero or partial date."""
-    try:
+    """The day in a value of a date column; None for NULL, and for a zero or partial date."""
+    try:  # the server's text of a value begins with the day; `None` as a text is no date either
         return date.fromisoformat(str(value)[:10])
     except ValueError:
         return None

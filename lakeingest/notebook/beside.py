@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Beside:
-    """What a notebook asks of the tables beside a copy. `missing`: the views that the format of the lake does not have.
+    """The tables beside a copy, as views that a notebook can query.
 
-    The views are `history` (`history: scd2`) and, on Iceberg, `changelog` (`changelog: {table: true}`).
+    The views are `history` and, on Iceberg, `changelog`; the keys `history: scd2` and `changelog: {table: true}` of the
+    configuration make their tables. `missing`: the views that the format of the lake does not have.
     """
 
     config: Config

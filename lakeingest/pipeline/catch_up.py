@@ -51,7 +51,7 @@ def publish_together(
     the tables that are not done: the caller merges and publishes each of them by itself, in this order.
     """
     edges, binlog = run.edges, run.binlog
-    joint = edges.target.joint if edges.config.target.publish_together and not edges.joint.limit.is_over else None
+    joint = edges.target.joint if edges.config.target.publish_together and not edges.joint.limit.ends_joint else None
     if joint is None:
         return publish_side_by_side(edges, binlog, tables, stopping)
     from lakeingest.pipeline.joint_round import publish_at_one_place  # here, because few pipelines ask for it

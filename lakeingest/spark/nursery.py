@@ -50,7 +50,7 @@ class Nursery:
     """A process that waits for `start`, and then forks workers. It ends with its run, even if the run is killed."""
 
     def __init__(self, pid: int, wait: Callable[[], object], control: socket.socket) -> None:
-        """`wait` waits until the process has ended. Over `control`, the process gets the files of its workers."""
+        """`wait` waits until the process has ended. Over `control`, it gets the open log and sockets of its workers."""
         self.pid, self._wait, self._control = pid, wait, control
         self._has_ended = False
 

@@ -383,7 +383,10 @@ class Spool:
         self._opened, self._opened_pending = opened, pending
 
     def _archive_or_delete(self, dropped: Mapping[int, Manifest], keep: timedelta = NO_TIME) -> None:
-        """Move segments that end at or before the start of the spool to the archive, or delete them."""
+        """Archive these segments; or delete them, if `keep` is zero and no reader is at work.
+
+        Each of them ends at or before the start of the spool. `keep`: as `kept_for` of `archive.archive_or_delete`.
+        """
         manifests = [(self._manifest(number), segment) for number, segment in dropped.items()]
         archive.archive_or_delete(self.folder, self._opened.epoch, manifests, keep)
 

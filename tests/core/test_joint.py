@@ -45,7 +45,7 @@ def test_refusals_in_a_row_halve_the_commits_until_nobody_asks_any_more() -> Non
     limit = limit.refused(100, for_good=False)
     assert limit == Limit(50)
     asked = 0
-    while not limit.is_over:
+    while not limit.ends_joint:
         limit, asked = limit.refused(limit.most, for_good=False), asked + 1
     assert asked == 5 * REFUSALS  # of 50, 25, 12, 6 and 3 tables
 
@@ -60,4 +60,4 @@ def test_a_commit_that_took_effect_ends_the_row() -> None:
 
 def test_a_server_without_the_request_is_asked_once() -> None:
     """Its answer does not change during a run."""
-    assert Limit().refused(100, for_good=True).is_over
+    assert Limit().refused(100, for_good=True).ends_joint

@@ -22,8 +22,8 @@ class Limit:
     refusals: int = 0
 
     @property
-    def is_over(self) -> bool:
-        """Whether each table is published by itself from now on."""
+    def ends_joint(self) -> bool:
+        """Whether there are no joint publishes any more: from now on, each table is published by itself."""
         return self.most < LEAST
 
     def taken(self) -> "Limit":
@@ -33,7 +33,7 @@ class Limit:
     def refused(self, tables: int, *, for_good: bool) -> "Limit":
         """The limit after a refused commit of `tables` tables. `for_good`: the server does not know such requests."""
         if for_good:
-            return Limit(0)  # fewer than LEAST: the limit is over
+            return Limit(0)  # fewer than LEAST: no joint publishes
         if self.refusals + 1 < REFUSALS:
             return Limit(self.most, self.refusals + 1)
         return Limit(tables // 2)

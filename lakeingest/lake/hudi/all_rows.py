@@ -109,7 +109,7 @@ class AllRows:
                     self.merges,
                     self._passes(_PASS_BYTES_OF_TASKS),
                 )
-        except Unfit:
+        except Unfit:  # of step 1 or 2: only Hudi can write the table or these rows
             return False
         if sum(file.rows for file in written) != self.count:
             return False  # the commit stays incomplete, so that readers do not see it

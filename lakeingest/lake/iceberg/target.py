@@ -211,14 +211,14 @@ class IcebergTarget(port.Tables):
 
     @names_storage_errors
     def commit_merge(
-        self, staged: Staged, merged: Sequence[Written], after: Callable[[Effects], Progress]
+        self, staged: Staged, merged: Sequence[Written], progress_of: Callable[[Effects], Progress]
     ) -> tuple[Staged, Effects]:
         """Make one marked commit, in the way of `target.merge`, or by `row_delta` where a statement cannot merge."""
         files, effects = files_and_effects(merged)
         load = functools.partial(self._table_with, staged.progress.table, staged.version)
         loaded = load()
         way = self._way_of_merging(loaded, staged.version)
-        prepared = way.prepare(Merge(loaded, staged.version, files, effects, after, load, self._open_spark))
+        prepared = way.prepare(Merge(loaded, staged.version, files, effects, progress_of, load, self._open_spark))
         return self._commit(prepared.loaded, staged, prepared.progress, prepared.write), effects
 
     @names_storage_errors

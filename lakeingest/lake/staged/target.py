@@ -115,7 +115,7 @@ class StagedTarget(Target, Generic[Published]):
 
     @names_storage_errors
     def commit_merge(
-        self, staged: Staged, merged: Sequence[Written], after: Callable[[Effects], Progress]
+        self, staged: Staged, merged: Sequence[Written], progress_of: Callable[[Effects], Progress]
     ) -> tuple[Staged, Effects]:
         """Make one commit of staging that names the files of changes. The publish merges the changes into the table.
 
@@ -133,7 +133,7 @@ class StagedTarget(Target, Generic[Published]):
             changes = [staging.path / name for name in names]
             effects = effects_of(changes, staging.last().key, rows, merges, keeps_deleted=DELETED in columns)
         added = effects.inserted - effects.deleted
-        return self._commit(staged, after(effects), changes=names, added=added), effects
+        return self._commit(staged, progress_of(effects), changes=names, added=added), effects
 
     @names_storage_errors
     def readers(self, staged: Staged, names: Sequence[str], bounds: Sequence[Bounds | None]) -> list[list[StagedRows]]:

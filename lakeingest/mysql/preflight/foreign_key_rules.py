@@ -34,9 +34,9 @@ class ShownKey:
 
 
 def known_keys(server: Server, tables: Collection[TableId]) -> tuple[dict[ShownKey, Rules], frozenset[TableId]]:
-    """The rules of each known foreign key of these tables; and the tables of which a key or its rules are hidden.
+    """The foreign keys of these tables whose rules are known, with the rules; and the tables that hide a key or rules.
 
-    A table with a hidden key may also have known keys. The first part of the result has these keys.
+    A key whose rules are hidden is not in the first part. One table can be in both parts, with different keys.
     """
     keys, tables_with_keys = _shown_keys(server, tables)
     rules: dict[ShownKey, Rules | None]  # None if the rules are not known

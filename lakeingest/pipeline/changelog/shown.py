@@ -33,8 +33,8 @@ class ShownChangelog(Changelog):
     def read_shown(self, since: ReadTo | None, shown: Place, *, rereads: bool) -> ShownParts:
         """The parts after `since`, up to the place `shown` as of which readers see the table.
 
-        Without `since`, the parts begin with a copy. `rereads`: readers see all reread rows that are stored, also
-        those as of the place `shown`.
+        Without `since`, the parts begin with a copy. `rereads`: whether the parts have the reread rows as of the place
+        `shown`, too; give True if readers of the table see these rows.
 
         Raises ChangelogGone if changes after `since` are no longer stored, or if a reader at `since` lacks rows.
         """

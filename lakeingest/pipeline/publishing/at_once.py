@@ -43,7 +43,7 @@ def publish_at_once(
     moved, rest, error = set[TableId](), list(tables), None
     while rest and not stopping():
         # if the limit is over, the tables of a batch are only prepared together, and shown one by one
-        most = MOST if edges.joint.limit.is_over else edges.joint.limit.most
+        most = MOST if edges.joint.limit.ends_joint else edges.joint.limit.most
         names = first_batch([table.id for table in rest], parents_of(binlog), most)
         batch = _Batch(edges, binlog, joint, [table for table in rest if table.id in names], may_beside, stopping)
         rest = [table for table in rest if table.id not in names]
@@ -125,7 +125,7 @@ class _Batch:
 
     def _show_all(self, parts: Sequence[_Part]) -> None:
         """Let readers see all of the parts in one commit. A single part is left to `_finish_all`."""
-        if len(parts) < LEAST or self.edges.joint.limit.is_over:
+        if len(parts) < LEAST or self.edges.joint.limit.ends_joint:
             return
         began = time.monotonic()
         self.edges.lease.assert_held()
@@ -183,7 +183,7 @@ def _note_answer(edges: Edges, answer: JointAnswer) -> None:
     edges.joint.limit = limit = edges.joint.limit.refused(tables, for_good=answer.is_final)
     follows = (
         "from now on, this run publishes each table by itself"
-        if limit.is_over
+        if limit.ends_joint
         else f"this run goes on to publish up to {limit.most:,} at once"
     )
     edges.observe(ShownApart(unseen, f"{' '.join(answer.refusal.split())}; {follows}"))

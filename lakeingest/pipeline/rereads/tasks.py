@@ -152,8 +152,9 @@ class FindAbsent:
     types: pa.Schema
 
     def run(self) -> pa.Table:
-        """The keys, with the types of the source."""
+        """The keys of the copy that no patch has, with the types `types`."""
         keys = self.reader.read().select(list(self.key)).cast(self.types)
+        # cast again, because the caller concatenates tables of exactly these types, and a join has made this table
         return keys_not_in(self.files, keys, self.key).cast(self.types)
 
 

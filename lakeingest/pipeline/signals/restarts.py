@@ -27,7 +27,7 @@ def start_stopped_over(run: OpenRun, agenda: Agenda) -> bool:
         if table.failure is None or not table.requested:
             continue
         if not has_begun(table, signal.number):
-            if not _starts_over(run, table, signal):
+            if not _try_to_start_over(run, table, signal):
                 continue
             if name not in run.failures:  # the new copy has begun, and has not stopped
                 move(run, signal.number, Event.BEGIN)
@@ -40,7 +40,7 @@ def start_stopped_over(run: OpenRun, agenda: Agenda) -> bool:
     return has_new_state
 
 
-def _starts_over(run: OpenRun, table: TableRun, signal: Signal) -> bool:
+def _try_to_start_over(run: OpenRun, table: TableRun, signal: Signal) -> bool:
     """Start the copy over for a signal. False if that cannot be done now; the reason is noted on the signal."""
     if hindrance(table, whole=True):
         return False  # `serving` notes the reason

@@ -54,9 +54,9 @@ class DatabaseCatalog(OrderedCatalog, FixedLocations, JointCatalog):
 
     @abstractmethod
     def point_back(self, name: tuple[str, str], lost: str, earlier: str) -> None:
-        """Let the row of a table name the metadata.json `earlier`, and no previous one.
+        """Let the row of a table name `earlier` as the current metadata.json, and name no previous metadata.json.
 
-        Nothing changes if the row does not name the file `lost` any more: another run has changed the row.
+        Nothing changes if the row's current file is not `lost` any more: another run has changed the row.
         """
 
     @abstractmethod

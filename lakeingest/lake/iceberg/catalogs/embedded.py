@@ -242,7 +242,7 @@ class EmbeddedCatalog(DatabaseCatalog):
         return found
 
     def point_back(self, name: tuple[str, str], lost: str, earlier: str) -> None:
-        """Let the row of a table name the metadata.json `earlier`, and no previous one, if the row names `lost`."""
+        """If the row of a table names `lost`, let it name `earlier` as the current metadata.json, and no previous."""
         self._swap(name, lost, earlier, previous=None)
 
     def list_tables(self, namespace: str | Identifier) -> list[Identifier]:

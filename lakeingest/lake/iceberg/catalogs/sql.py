@@ -41,7 +41,7 @@ class ParsingOnceSqlCatalog(DatabaseCatalog, SqlCatalog):
         return None if row is None else (row[0], row[1])
 
     def point_back(self, name: tuple[str, str], lost: str, earlier: str) -> None:
-        """Let the row of a table name the metadata.json `earlier`, and no previous one, if the row names `lost`."""
+        """If the row of a table names `lost`, let it name `earlier` as the current metadata.json, and no previous."""
         row = update(IcebergTables).where(*self._is_row_of(name), IcebergTables.metadata_location == lost)
         with self.engine.begin() as connection:
             connection.execute(row.values(metadata_location=earlier, previous_metadata_location=None))

@@ -72,7 +72,7 @@ class IcebergFile:
             return self.opened.count(self.task.file)
 
     def may_have(self, keys: pa.Table) -> "np.ndarray":
-        """Whether each key is within the bounds of the file's first key column; True if the bounds are unknown."""
+        """For each key, whether its first column is within the bounds of the file; True if the bounds are unknown."""
         name = keys.column_names[0]
         bounds = bounds_of(self.task.file, self.table.metadata.schema().find_field(name))
         if bounds is None:

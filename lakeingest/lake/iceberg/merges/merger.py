@@ -116,7 +116,7 @@ class IcebergMerger:
         return positions, np.concatenate(change_numbers)
 
     def _may_have(self, file: DataFile, changes: pa.Table) -> pa.ChunkedArray:
-        """For each change, whether its key is within the bounds of the file; True if the bounds are unknown."""
+        """For each change, whether its first key column is within the file's bounds; True if these are unknown."""
         field = self.table.metadata.schema().find_field(self.key[0])
         return are_within(changes[self.key[0]], bounds_of(file, field))  # a key is never NULL
 

@@ -38,15 +38,15 @@ from lakeingest.lake.target import Effects, MergesBy, OpenSpark, Written
 class Merge:
     """A merge into the snapshot `version` of the table `loaded`.
 
-    Mergers have written its `files`, and counted its `effects`. `after` returns, for these effects, the progress that
-    the merge's commit carries. `load` loads the table again.
+    Mergers have written its `files`, and counted its `effects`. `progress_of` returns, for these effects, the progress
+    that the merge's commit carries. `load` loads the table again.
     """
 
     loaded: Table
     version: int
     files: Sequence[Any]
     effects: Effects
-    after: Callable[[Effects], Progress]
+    progress_of: Callable[[Effects], Progress]
     load: Callable[[], Table]
     open_spark: OpenSpark
 
@@ -96,7 +96,7 @@ def _by_row_delta(merge: Merge) -> Prepared:
     changes = with_compaction(as_staged(merge.loaded, merge.version), merge.version, merge.files)
     written = {file.file_path for file in merge.files if isinstance(file, DataFile)}
     delete(merge.loaded.io, written - {file.file_path for file in changes.added})
-    progress = merge.after(merge.effects)
+    progress = merge.progress_of(merge.effects)
     return Prepared(merge.loaded, progress, lambda transaction: mark(transaction, progress, merge.version, changes))
 
 
@@ -106,7 +106,7 @@ def _by_statement(merge: Merge) -> Prepared:
     If the changes have no effect, only the progress is committed. If there are many small files, a compaction follows.
     Raises StaleWriter if staging has moved on, and as `_merge_by_spark`.
     """
-    progress, version = merge.after(merge.effects), merge.version
+    progress, version = merge.progress_of(merge.effects), merge.version
     if tip(merge.loaded, STAGING).snapshot_id != version:  # the commit would be refused after Spark's work
         raise stale(progress.table)
     if merge.effects == NO_EFFECTS:
