@@ -19,7 +19,7 @@ def fill_variables(value: Any, environment: Mapping[str, str]) -> Any:
         return value
 
     def value_of(variable: re.Match[str]) -> str:
-        """The value of a variable, or else its default. Raises ConfigError if it has neither."""
+        """The value of a variable, even if empty; its default if it is unset. Raises ConfigError if it has neither."""
         text = environment.get(variable["name"], variable["default"])
         if text is None:
             raise ConfigError(f"the environment variable {variable['name']} is not set, and has no default")

@@ -70,7 +70,7 @@ def counted(contents: Any) -> bytes:
 
 
 def version_of(meta: Any) -> tuple[tuple[str, str], ...]:
-    """The version in an object's metadata, as pairs of a key and a value."""
+    """The version in an object's metadata: `e_tag` and `version`, as pairs of key and value. () if it has neither."""
     return tuple((key, str(meta[key])) for key in ("e_tag", "version") if meta.get(key) is not None)
 
 

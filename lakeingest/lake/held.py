@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class HeldFile(Protocol):
-    """A data file of a commit. Its methods raise StateUnreadable if the file is missing or damaged."""
+    """A data file of a commit. What reads the file raises StateUnreadable if the file is missing or damaged.
+
+    `count`, `keys` and `first_rows` read the file, and `rows` may; `may_have` does not.
+    """
 
     @property
     def name(self) -> str:

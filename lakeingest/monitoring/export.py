@@ -33,6 +33,8 @@ _Errors = tuple[tuple[object, ...], ...]
 class _Remote:
     """A place to which figures are sent in the background: `send` sends them, at most once in `every` seconds.
 
+    The last delivery of a run does not wait for `every`.
+
     `lacks_news`: there was news while it was sending, and it gets news without a pause, because `every` is 0.
     """
 

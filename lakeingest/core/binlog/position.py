@@ -164,7 +164,7 @@ def file_number(file: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Gtid:
-    """The name of one transaction."""
+    """The name of one transaction of MySQL. `uuid`: the server that committed it first. `tag`: '' if it has none."""
 
     uuid: str
     number: int
@@ -319,8 +319,9 @@ def _minus(ours: Intervals, theirs: Intervals) -> list[tuple[int, int]]:
 class Position:
     """A saved position: the end of a batch on one server.
 
-    `gtids`: every transaction up to the position; None if the source has no GTIDs. `at` is valid only on the server
-    `server_uuid`, in this epoch, and in a binlog of this `history`. `history` is None if it is not known.
+    `gtids`: every transaction up to the position; None if the source has no GTIDs of MySQL, so always on MariaDB. `at`
+    is valid only on the server `server_uuid`, in this epoch, and in a binlog of this `history`. `history` is None if it
+    is not known.
     """
 
     server_uuid: str

@@ -157,7 +157,8 @@ def key_from_json(doc: object) -> Key:
 def _as_one(splits: Sequence[Split]) -> Split:
     """One split with the keys of all splits, their least low and their greatest high.
 
-    Raises ValueError if a split was merged.
+    The least of several GTID sets is the set of the transactions that all of them contain. Raises ValueError if a split
+    was merged, or if some lows have GTIDs and others do not.
     """
     lows = [split.low for split in splits if split.low is not None]
     highs = [split.high for split in splits if split.high is not None]

@@ -71,7 +71,7 @@ class TableFolder(ABC):
 
     @property
     def current(self) -> File:
-        """The folder that the table is in now: `final` or `building`."""
+        """The folder that the table is in now: `final` or `building`. `building` if there is no table yet."""
         return self.final if self._has_final_name() else self.building
 
     def published(self) -> Instant | None:

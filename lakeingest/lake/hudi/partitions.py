@@ -188,9 +188,10 @@ def _bucket(value: Any, number: int) -> str:
 
 
 def _truncate(value: Any, number: int) -> str:
-    """The text of the value, cut to `number` characters or bytes; of a number, rounded down to a multiple of `number`.
+    """The text, as `_identity` writes it, of the value cut to `number` characters or bytes.
 
-    Of a decimal, the integer that its digits form without the point is rounded down.
+    A number is rounded down to a multiple of `number`. Of a decimal, the integer that its digits form without the point
+    is rounded down.
     """
     if isinstance(value, Decimal):
         exponent = int(value.as_tuple().exponent)

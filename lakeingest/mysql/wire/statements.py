@@ -129,7 +129,7 @@ def _without_comments(comment: re.Pattern[str], text: str) -> str:
 
 
 def _as_text(token: Token) -> str:
-    """A token as it is written in a statement. A text loses the quotes in it: the statement's kind stays the same."""
+    """A token as it is written in a statement. A text loses its single quotes: the statement's kind stays the same."""
     match token.sort:
         case Sort.NAME:
             return f"`{token.text.replace('`', '``')}`"

@@ -149,7 +149,7 @@ def stored_versions(rows: pa.Table, key: Sequence[str]) -> Iterator[Version[int]
 def all_ended(rows: pa.Table, moment: Moment, by: Ended, history: TableSchema) -> pa.Table:
     """These current rows of the history, ended at this moment, with all columns of the history.
 
-    A version that begins after the moment's position ends just after its own begin.
+    A version that begins at the moment's position or after it gets an end position just after that of its own begin.
     """
     versions = [
         version.ended(replace(moment, position=max(moment.position, f"{version.begins.position}~{by}")), by)

@@ -116,7 +116,10 @@ def _answers(
 
 
 def is_kept(source: BinlogSource, staged: Staged | None, schema: TableSchema) -> bool:
-    """Whether a copy that cannot be continued is worth keeping: readers see it, or it has enough rows to compare."""
+    """Whether a copy that cannot be continued is worth keeping: readers see it, or it has enough rows to compare.
+
+    False if there is no copy. True if the table is locked or dropped, so that nobody can say how many rows it has.
+    """
     return staged is not None and (staged.published is not None or _may_be_compared(source, staged, schema))
 
 

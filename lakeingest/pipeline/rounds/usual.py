@@ -23,7 +23,7 @@ class Comparing:
     _next_at: float = field(default_factory=lambda: time.monotonic() + SPAN_SECONDS, init=False)
 
     def compare_if_due(self) -> None:
-        """Compare, if the last comparison was SPAN_SECONDS ago."""
+        """Compare, if SPAN_SECONDS have passed since the last comparison; without one, since this object was made."""
         if time.monotonic() >= self._next_at:
             self.compare()
 

@@ -31,7 +31,7 @@ class Upkeep:
     left_out: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON document."""
+        """A JSON document: the numbers before and after; only the reason `left_out`, if there was no maintenance."""
         if self.before is None or self.after is None:
             return {"table": str(self.table), "left_out": self.left_out}
         counts = {

@@ -61,7 +61,9 @@ def commit(
     `load` returns the current table; None if it does not exist. If someone else has committed, but moved none of the
     branches of this commit, `rebuild` prepares the same commit on the current table; if `rebuild` is None, the first
     request is sent again. Errors of the file system and of the database pass unchanged: after one of these, the commit
-    has not taken effect, and never will.
+    has not taken effect, and never will. Other errors of lakeingest from `load` or `rebuild` pass, too: after one of
+    these, it is unknown whether the commit took effect. Raises ValueError for a transaction that adds no snapshot, and
+    moves and removes no branch.
 
     Raises:
         StaleWriter: the commit did not take effect and never will.

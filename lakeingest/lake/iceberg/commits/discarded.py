@@ -86,7 +86,7 @@ def _copies(store: FileSystem, own_folder: str, beginning: str) -> list[FileInfo
     """The folders of the table's other copies. `own_folder` is the folder of the present copy.
 
     The list is empty if the present copy is in another parent folder, or if we may not list the parent folder: some
-    catalogs give credentials for the table's own folder alone.
+    catalogs give credentials for the table's own folder alone. Raises OSError if the listing fails for another reason.
     """
     parent, _, name_start = beginning.rpartition("/")
     if own_folder.rpartition("/")[0] != parent:

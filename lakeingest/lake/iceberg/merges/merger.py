@@ -161,7 +161,7 @@ def _search(keys: pa.ChunkedArray, wanted: pa.ChunkedArray) -> "tuple[np.ndarray
 
 
 def files_and_effects(merged: Iterable[Written]) -> tuple[list[Any], Effects]:
-    """All files that mergers have written, and the sum of the effects that they have counted."""
+    """All files that mergers have written, and the sum of the effects that they have counted. `merged` is not empty."""
     parts = [pickle.loads(written) for written in merged]  # noqa: S301 - written by our own executors
     all_files = [file for files, _ in parts for file in files]
     counts = [(effects.inserted, effects.updated, effects.deleted) for _, effects in parts]
