@@ -2,7 +2,8 @@
 
 The nursery imports the modules that tasks need before it forks the workers. So the workers begin at once, and share
 the nursery's memory. If the run's own process has no other threads yet, the nursery is a fork of this process, and
-waits until the run needs workers. If that process has other threads, as in a notebook, the nursery is a new process.
+waits until the run needs workers. If that process has other threads, as in a notebook, or because the client of an
+object store is open, the nursery is a new process.
 """
 
 import ctypes
@@ -31,6 +32,9 @@ from lakeingest.errors import LakeIngestError
 
 _HELD_BYTES = 256 << 20  # a worker that copies rows holds less
 _NAME = "lakeingest-work"  # of the process and its workers; a fork has the command line of its run
+# the thread of PyArrow's allocator, which is made anew in a fork. The pools of PyArrow and OpenBLAS are, too: their
+# threads have the name of the thread that began them
+_ANEW_IN_FORK = "jemalloc_bg_thd"
 
 # Python finds modules only where the run finds them, and takes none from the current folder
 _NEW_PROCESS = """
@@ -59,8 +63,9 @@ class Nursery:
         """A fork of this process, which calls `import_all` before it forks the workers.
 
         None if this process has several threads, because a fork would have only one of them, or if it cannot be forked.
+        Threads that PyArrow and OpenBLAS make anew in a fork do not count.
         """
-        if sys.platform != "linux" or threading.active_count() > 1:
+        if sys.platform != "linux" or threading.active_count() > 1 or _has_foreign_threads():
             return None
         ours, theirs = socket.socketpair()
         gc.freeze()  # a later collection would write to all objects, and so copy the memory that the fork shares
@@ -117,6 +122,21 @@ class Nursery:
         with suppress(ProcessLookupError):  # the group has ended already
             os.killpg(self.pid, signal.SIGKILL)
         self._wait()
+
+
+def _has_foreign_threads() -> bool:
+    """Whether a library has begun threads, unknown to Python, that a fork may miss. True if the system does not tell.
+
+    With a store's client, whose threads are `tokio-runtime-w`, a fork ends with a segmentation fault.
+    """
+    try:
+        tasks = Path("/proc/self/task")
+        own = (tasks / str(os.getpid()) / "comm").read_bytes()
+        return any(
+            (task / "comm").read_bytes() not in {own, _ANEW_IN_FORK.encode() + b"\n"} for task in tasks.iterdir()
+        )
+    except OSError:
+        return True
 
 
 def nurse(control: int, import_all: Callable[[], None]) -> NoReturn:

@@ -189,7 +189,11 @@ def test_no_secret_is_in_the_store_nor_in_what_spark_shows(job: Job, tmp_path: P
     file = job.folder / "pipeline.yml"
     doc = json.loads(file.read_text())
     doc["spark"]["conf"] |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri()}
-    file.write_text(json.dumps(doc))
+    suites = job.folder / "quality"  # Spark evaluates them; without one, no run needs Spark
+    suites.mkdir()
+    is_given = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "v"}}
+    (suites / f"{job.database}.t.yml").write_text(json.dumps({"expectations": [is_given]}))
+    file.write_text(json.dumps(doc | {"quality": {"suites": "quality"}}))
     key = doc["target"]["storage"]["properties"]["s3.secret-access-key"]
     secrets = {"the password": job.server.password.encode(), "the key of the store": key.encode()}
     said(job, "run")

@@ -244,6 +244,57 @@ def test_a_process_with_threads_is_not_forked() -> None:
         thread.join()
 
 
+STORE_FIRST = """
+import obstore, sys
+from lakeingest.files.local import Local
+from lakeingest.spark.nursery import Nursery
+from lakeingest.spark.own_workers import OwnWorkers
+from lakeingest.workers import import_all
+from obstore.store import LocalStore
+obstore.put(LocalStore(sys.argv[1]), "a", b"1")
+nursery = Nursery.forked(import_all)
+workers = OwnWorkers(1, Local(sys.argv[1]), nursery)
+print(nursery, workers.prepare(abs, [-1], 1)())
+workers.close()
+"""
+
+
+def test_a_process_in_which_a_store_was_opened_is_not_forked(tmp_path: Path) -> None:
+    """Python knows nothing of the threads of the store's client. The workers are forked by a new process."""
+    done = subprocess.run(
+        [sys.executable, "-c", STORE_FIRST, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "None [1]\n"), done.stderr
+
+
+READ_FIRST = """
+import sys, time
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from lakeingest.spark import nursery
+np.ones((500, 500)) @ np.ones((500, 500))
+pq.write_table(pa.table({"a": range(100_000), "b": range(100_000)}), sys.argv[1])
+pq.read_table(sys.argv[1])
+took = []
+for _ in range(20):
+    began = time.perf_counter()
+    nursery._has_foreign_threads()
+    took.append(time.perf_counter() - began)
+forked = nursery.Nursery.forked(lambda: None)
+print(forked is not None, min(took) < 0.001)
+forked.end()
+"""
+
+
+def test_threads_of_pyarrow_and_numpy_do_not_prevent_a_fork(tmp_path: Path) -> None:
+    """A fork has pools of its own. To look at the threads takes less than a millisecond."""
+    done = subprocess.run(
+        [sys.executable, "-c", READ_FIRST, str(tmp_path / "rows.parquet")], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "True True\n"), done.stderr
+
+
 def test_a_machine_that_has_no_memory_for_a_fork_does_without_it() -> None:
     """The run starts a new process if it needs workers at all, and still obeys SIGTERM."""
     code = """
