@@ -70,6 +70,33 @@ def test_a_small_file_is_the_one_of_pyiceberg(
     assert Path(ours.file_path).suffix == Path(theirs.file_path).suffix
 
 
+@pytest.mark.parametrize("is_small", [True, False])
+@pytest.mark.parametrize("long", ["a" * 5_000, "z" * 5_000])
+@pytest.mark.parametrize("group_rows", ["10", "100"])
+def test_a_file_with_a_long_value_is_found_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long: str, group_rows: str, *, is_small: bool
+) -> None:
+    """Parquet's statistics have no value of more than 4 KB. A row group without them makes the bounds unknown."""
+    monkeypatch.setattr(data_files, "is_small", lambda *_: is_small)
+    texts = ["m"] * 10 + [long] + ["m"] * 9 + [None] * 10  # the last row group, of NULLs, needs no bounds
+    rows = pa.table({"id": range(30), "v": texts})
+    catalog = SqlCatalog("small", uri=f"sqlite:///{tmp_path / 'catalog.db'}", warehouse=tmp_path.as_uri())
+    catalog.create_namespace("of")
+    loaded = catalog.create_table(("of", "rows"), rows.schema, properties={"write.parquet.row-group-limit": group_rows})
+    [file] = write_rows(TableFiles.of(loaded), rows)
+    with loaded.transaction() as transaction, transaction.update_snapshot().fast_append() as update:
+        update.append_data_file(file)
+    assert loaded.scan(f"v = '{long}'").to_arrow()["id"].to_pylist() == [10]
+    assert 1 in file.lower_bounds  # of all other columns, the bounds are known
+
+
+def test_row_groups_of_null_alone_leave_the_bounds_of_others(tmp_path: Path) -> None:
+    """They have no statistics of values, either."""
+    rows = pa.table({"id": range(30), "v": [None] * 10 + ["b"] * 10 + [None] * 9 + ["c"]})
+    [file] = write_rows(made(tmp_path, rows, {"write.parquet.row-group-limit": "10"}), rows)
+    assert (file.lower_bounds[2], file.upper_bounds[2]) == (b"b", b"c")
+
+
 @pytest.mark.parametrize(
     ("rows", "properties"),
     [

@@ -28,7 +28,7 @@ from pyiceberg.utils.properties import property_as_int
 
 from lakeingest.files.file import THREADS_BYTES
 from lakeingest.lake.iceberg.storage.metadata import TableFiles
-from lakeingest.lake.iceberg.storage.parquet_format import ParquetWriter
+from lakeingest.lake.iceberg.storage.parquet_format import ParquetWriter, without_partial_bounds
 
 _METRICS = "write.metadata.metrics."  # properties that say which statistics are kept
 
@@ -112,6 +112,6 @@ class _Writer(ParquetWriter):
         assert self._fos is not None  # noqa: S101
         with self._fos:
             self._writer.close()
-            return data_file_statistics_from_parquet_metadata(
-                self._writer.writer.metadata, self._columns.plan, self._columns.ids
-            )
+            metadata, columns = self._writer.writer.metadata, self._columns
+            statistics = data_file_statistics_from_parquet_metadata(metadata, columns.plan, columns.ids)
+            return without_partial_bounds(statistics, metadata, columns.ids)
