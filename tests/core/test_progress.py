@@ -152,6 +152,17 @@ def test_chunks_are_carried_to_a_server_that_has_all_that_they_saw() -> None:
     assert replace(before, cascades=settled).carried(HERE, THERE).cascades == CascadesRead("f00d", HERE.place)
 
 
+def test_chunks_are_carried_without_the_patches_that_have_answered_signals() -> None:
+    """As when a table moves: the signals are served again, unless no row differed."""
+    before = at(Phase.COPIED)
+    same = before.reread_rows([], COVERED, signals=[4], last=True).carried(HERE, THERE)
+    assert same.answered == (4,)
+    patched = before.reread_rows([PATCH], COVERED, signals=[4], last=True).carried(HERE, THERE)
+    assert (patched.phase, patched.patches, patched.answered) == (Phase.COPIED, (), ())
+    partly = before.reread_rows([PATCH], COVERED, signals=[4], up_to=(7,)).carried(HERE, THERE)
+    assert partly.reread is None
+
+
 def stored(progress: Progress) -> Any:
     """The document as a commit gives it back."""
     return json.loads(json.dumps(progress_form.to_json(progress)))

@@ -328,7 +328,6 @@ class Progress:
         """
         if self.position is None or self.splits.stop != self.position.place:
             raise ValueError(f"{self.table}: its splits do not stand at one position")
-        reread, answered = (None, ()) if self.patches else (self.reread, self.answered)
         cascades = self.cascades
         if cascades is not None:
             # of all places of the old server, only the old position is known on the new server
@@ -341,12 +340,14 @@ class Progress:
             splits=self.splits.merged_to(self.splits, position.place),
             position=position,
             read_to=None,
-            patches=(),
-            reread_since=None,
-            reread=reread,
-            answered=answered,
             cascades=cascades,
+            **self._fields_without_patches(),
         )
+
+    def _fields_without_patches(self) -> dict[str, Any]:
+        """The fields that change if the patches are dropped. They may have rows for signals, which are open again."""
+        reread, answered = (None, ()) if self.patches else (self.reread, self.answered)
+        return {"patches": (), "reread_since": None, "reread": reread, "answered": answered}
 
     def is_proven(self, place: Place) -> bool:
         """Whether the copy is incomplete, and its chunks saw no transaction after this place: `carried` needs both.
@@ -362,7 +363,8 @@ class Progress:
         The position `opened` of that server has the transactions up to `covered_from`, or fewer. The position `reached`
         has all transactions that the chunks saw. So each chunk gets `opened` as its low watermark, and `reached` as its
         high watermark. Changes that a chunk has seen are applied once more, which gives the same last row of each key.
-        The next merge needs all changes after `opened`; until that merge, `opened` is the position of the copy.
+        The next merge needs all changes after `opened`; until that merge, `opened` is the position of the copy. Patches
+        are dropped as in `moved`.
         """
         low = opened.place if opened.gtids is None else opened.gtids
         return self._after(
@@ -373,9 +375,8 @@ class Progress:
             splits=Splits().finish(Split(split.range, low, reached.place) for split in self.splits.all),
             position=opened,
             read_to=reached,
-            patches=(),
-            reread_since=None,
             cascades=self.cascades and replace(self.cascades, to=opened.place),
+            **self._fields_without_patches(),
         )
 
     def _at_later_position(self, step: Step, position: Position, fingerprint: str) -> Self:
