@@ -9,7 +9,7 @@ import unicodedata
 
 
 def printable(text: str) -> str:
-    r"""The text as one line. A character that is not printable becomes an escape, such as `\x1b` or `\u202e`."""
+    r"""The text as one line. Characters that are neither printable nor spaces become escapes, as `\x1b` or `\u202e`."""
     return text if text.isprintable() else "".join(map(_printable_character, text))
 
 

@@ -60,7 +60,10 @@ def epoch_of(server_uuid: str, known: Collection[tuple[str, int]]) -> int:
 
 
 def is_related(position: Position, executed: GtidSet | None) -> bool:
-    """Whether a server that executed these GTIDs has a GTID of the position: then both have one history."""
+    """Whether a server that executed these GTIDs has a GTID of the position: then both have one history.
+
+    False if the server or the position has no GTIDs.
+    """
     return bool(position.gtids and executed and position.gtids & executed)
 
 
@@ -119,6 +122,7 @@ def find_in_domain(last: Committed, transactions: Iterable[Logged[DomainGtid]]) 
     Raises:
         SourceDiverged: the file lacks `last`, or has another transaction with the GTID of `last`; or a transaction
             before `last` is of another domain, or its number is not the next one.
+        StateUnreadable: `last` has no GTID of MariaDB.
 
     """
     sought = DomainGtid.parse(last.gtid or "")

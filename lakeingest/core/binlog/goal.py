@@ -28,7 +28,8 @@ def is_seen(goal: Goal, complete_to: Position | None, as_of: float | None) -> bo
     """Whether readers see all that the goal has.
 
     They see every change up to the position `complete_to`, and every change from before the time `as_of` (seconds since
-    1970); None if unknown. On the server that wrote them, byte positions are compared; after a failover, GTIDs.
+    1970); None if unknown. For `Written`, byte positions are compared if `complete_to` is of its server, else GTIDs.
+    The answer is False if what the goal needs is unknown.
     """
     if isinstance(goal, Before):
         return as_of is not None and as_of >= goal.moment

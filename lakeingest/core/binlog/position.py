@@ -61,7 +61,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class FilePosition:
-    """A file name and a byte position, as `SHOW BINARY LOG STATUS` gives them. Other modules compare its `place`."""
+    """A file name and a byte position, as `SHOW BINARY LOG STATUS` gives them. Other modules compare its `place`.
+
+    Raises ValueError if the name does not end with a point and a number, or if `pos` is negative.
+    """
 
     file: str
     pos: int
@@ -102,7 +105,7 @@ def is_before(position: FilePosition, other: FilePosition) -> bool:
 
 
 def latest(positions: Iterable[FilePosition]) -> FilePosition:
-    """The last of these positions in the binlog."""
+    """The last of these positions in the binlog; there is at least one."""
     return max(positions, key=lambda at: at.place(FIRST_EPOCH))
 
 
@@ -147,7 +150,7 @@ def bytes_between(start: FilePosition, stop: FilePosition, sizes: Mapping[str, i
 
 
 def offsets(sizes: Mapping[str, int]) -> Callable[[FilePosition], int]:
-    """A function from a position to the number of bytes that these binlog files have before the position."""
+    """A function from a position in one of these binlog files to the number of bytes that they have before it."""
     files = sorted(sizes, key=file_number)
     # not strict: there is one sum more than files, the sum of all sizes
     bytes_before = dict(zip(files, accumulate((sizes[file] for file in files), initial=0), strict=False))
@@ -155,7 +158,7 @@ def offsets(sizes: Mapping[str, int]) -> Callable[[FilePosition], int]:
 
 
 def file_number(file: str) -> int:
-    """The number of a binlog file, from its name."""
+    """The number of a binlog file, from its name. Raises ValueError for another name."""
     match = _FILE.fullmatch(file)
     if not match:
         raise ValueError(f"not the name of a binlog file: {file!r}")
@@ -234,7 +237,10 @@ class GtidSet:
     @classmethod
     @lru_cache(maxsize=256)  # the positions of thousands of tables have one text
     def parse(cls, text: str) -> Self:
-        """Read MySQL's text form, with or without line feeds and tags. Raises StateUnreadable for another text."""
+        """Read MySQL's text form, with or without line feeds and tags; '' is the empty set.
+
+        Raises StateUnreadable for another text.
+        """
         intervals: dict[GtidOrigin, list[tuple[int, int]]] = {}
         for entry in filter(None, (part.strip().lower() for part in text.replace("\n", "").split(","))):
             uuid, *parts = (part.strip() for part in entry.split(":"))  # the parts are intervals and tags
@@ -369,7 +375,7 @@ class Position:
 
 
 def later_of(first: Position | None, second: Position | None) -> Position | None:
-    """The later of two positions, or the only one; None if there is none."""
+    """The position with the later place, the first if both have one place, or the only one; None if there is none."""
     positions = [position for position in (first, second) if position is not None]
     return max(positions, key=lambda position: position.place, default=None)
 

@@ -38,7 +38,10 @@ class ReadTo:
 
     @property
     def order(self) -> tuple[Place, int, int]:
-        """A sort key in the order of reading: for each place its change rows, then rows of a copy, then reread rows."""
+        """A sort key in the order of reading: for each place its change rows, then rows of a copy, then reread rows.
+
+        It does not tell whether some or all rows of a copy were read.
+        """
         if self.reread is not None:
             return self.place, 2, self.reread
         return (self.place, 1, 0) if self.ordinal is None else (self.place, 0, self.ordinal)

@@ -39,11 +39,13 @@ class TransactionLog:
     def places(self, lows: Iterable[Low], covered_from: Place) -> dict[Low, Place]:
         """For each low, the place up to which the low contains all transactions, but at least `covered_from`.
 
+        A low that is a place already stays as it is.
+
         With binlog_order_commits=ON, the transactions in a low are all transactions of the binlog up to a place.
 
         Raises:
-            StateUnreadable: a low contains a transaction, but not all transactions before it. The server did not keep
-                the order of commits, so that places would lose or repeat rows.
+            StateUnreadable: a segment lacks transactions; or a low contains a transaction, but not all transactions
+                before it. The server did not keep the order of commits, so that places would lose or repeat rows.
             SpoolGap: a low is a place before `covered_from`, or lacks a transaction up to `covered_from`. So the spool
                 lacks changes that the split of this low may need.
 

@@ -99,7 +99,7 @@ class Cascaded:
         """All changes that foreign keys may have made to the table's rows, up to the end of the log.
 
         These are the changes after the `start` of the copy's `Standing`, and maybe earlier changes. Raises SpoolGap if
-        a change after `start` may not be known.
+        a change after `start` may not be known, and the errors of `Copies.standing`.
         """
         current = self._known_to_end(table, keys, copies)
         if current.has_unknown:
@@ -156,7 +156,7 @@ class Cascaded:
         return affected
 
     def moves(self, table: TableId) -> set[Move]:
-        """The values that foreign keys gave to rows of the table, as the last call of `changes` found them.
+        """The values that foreign keys gave to rows of the table, as the last call of `changes` for it found them.
 
         If a foreign key has columns of the table's key, a row with such values may be in no chunk: the chunk of the new
         key may have been read before the foreign key changed the row, and the chunk of the old key after that.

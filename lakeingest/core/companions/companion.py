@@ -58,7 +58,10 @@ def with_columns(progress: Progress, fingerprint: str, read_to: ReadTo | None = 
 
 
 def read_to_of(progress: Progress) -> ReadTo | None:
-    """The position in the changelog up to which the companion goes; None if it is new. Raises ValueError if damaged."""
+    """The position in the changelog up to which the companion goes; None if it is new, and for the progress of a copy.
+
+    Raises ValueError if the position is damaged.
+    """
     if progress.read_after in {None, _NOTHING}:
         return None
     return ReadTo.parse(str(progress.read_after))
@@ -82,7 +85,7 @@ class Standing:
     of: int = 0
 
     def unchanged_to(self, place: Place) -> Self:
-        """The same companion as of a later place, up to which its copy has not changed."""
+        """The same companion as of `place`, up to which its copy has not changed; itself if that is no later place."""
         return replace(self, read_to=ReadTo(place, log=self.read_to.log)) if place > self.read_to.place else self
 
     def as_noted(self, noted: "Standing | None") -> "Standing":

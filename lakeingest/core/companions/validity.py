@@ -90,7 +90,7 @@ def fold(
 ) -> list[Version[Row]]:
     """The versions that the changes begin or end, each once: the ended ones in the order of their ends, then the rest.
 
-    `current` has the current version of each changed key that has one. The changes are in order. `same` tells whether
+    `current` has the stored current version of each changed key that has one. The changes are in order. `same` tells if
     two rows are equal: a row that was read again, and equals the row of the current version, changes nothing.
 
     A key has one current version at most: a new version ends the version before it. A change that deletes a key without

@@ -45,7 +45,7 @@ def first_batch(
     """The tables of the first commit, at most `most`, in their order. `tables` has parents before their children.
 
     Tables that are connected by foreign keys, directly or through other tables in `tables`, are a family. A family of
-    up to `most` tables is in the batch as a whole, or not at all.
+    up to `most` tables is in the batch as a whole, or not at all. A larger family is divided if it comes first.
     """
     batch = set[TableId]()
     for family in _families(tables, parents_of):

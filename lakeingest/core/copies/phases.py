@@ -4,7 +4,7 @@
 
 A partial merge keeps the phase COPYING or COPIED. A merge makes a table LEVEL from every phase after COPIED, too.
 
-COPYING: some chunks are read. COPIED: all chunks are read, but splits have different marks or a patch waits. LEVEL: all
+COPYING: chunks are missing. COPIED: all chunks are read, but splits have different marks or a patch waits. LEVEL: all
 splits have one stop, so the staged rows are the source's table as of that stop. Only an AUDITED table can be published.
 
 A patch leads back to COPIED from every later phase. The merge that takes in the patch makes the table LEVEL again, so

@@ -92,7 +92,7 @@ class Standing:
 
 
 def checked_name(name: str) -> str:
-    """The name of a point that a person chose. Raises UsageError if no tag and no file can have it."""
+    """The name of a point that a person chose. Raises UsageError if no tag or file can have it, or it is reserved."""
     if not _NAME.fullmatch(name) or name.lower() in _RESERVED or name.startswith(BY_ITSELF):
         raise UsageError(
             f"{name!r} is no name of a point: it has up to 64 letters, digits and the signs _ . -, begins with a letter"
@@ -102,7 +102,7 @@ def checked_name(name: str) -> str:
 
 
 def name_at(moment: datetime) -> str:
-    """The name of a point that a run makes by itself at this moment, in UTC."""
+    """The name of a point that a run makes by itself at this moment, which is in UTC."""
     return f"{BY_ITSELF}{moment:%Y%m%dT%H%M%SZ}"
 
 
@@ -117,7 +117,10 @@ def left_out(standings: Iterable[Standing]) -> dict[TableId, str]:
 
 
 def is_due(points: Iterable[Point], every: timedelta, now: datetime) -> bool:
-    """Whether it is time for the next point that runs make by themselves. A point of a future time does not count."""
+    """Whether it is time for the next point that runs make by themselves, `every` or more after the last complete one.
+
+    A point of a future time does not count.
+    """
     of_runs = [point for point in points if point.is_by_itself and point.is_complete]
     return not any(now - every < point.made_at <= now for point in of_runs)
 
@@ -125,7 +128,8 @@ def is_due(points: Iterable[Point], every: timedelta, now: datetime) -> bool:
 def expired(points: Sequence[Point], keep: timedelta, now: datetime) -> list[Point]:
     """The points that runs made by themselves and that are older than `keep`, or that a dead run left incomplete.
 
-    The newest complete point of runs is never among them, however old it is.
+    The caller makes no point at the same time: each incomplete one counts as left by a dead run. The newest complete
+    point of runs is never among them, however old it is.
     """
     by_itself = sorted((point for point in points if point.is_by_itself), key=lambda point: point.made_at)
     complete = [point for point in by_itself if point.is_complete]

@@ -154,7 +154,7 @@ class Progress:
         `since`: the read views contain all changes up to this place, and the spool has the changes after this place.
         `signals`: the signals of the re-snapshot. `last`: no requested row is left to read, so that the signals are
         answered. `up_to`: the key before which all requested rows are read. `done`: signals whose documents say that
-        they are done. `nulled` and `read_to`: as in `wave_committed`.
+        they are done. `nulled`, `read_to`: as in `wave_committed`. Raises SpoolGap if patches need an earlier spool.
         """
         fields = self._reread_fields(Reread(tuple(signals), up_to), last=last, done=done)
         if not patches:
@@ -209,7 +209,7 @@ class Progress:
         }
 
     def started_over(self, new: Self, *, signals: Collection[int] = ()) -> Self:
-        """The copy begins again with the `new` progress, because changes are lost or cannot be applied.
+        """The copy begins again with the `new` progress, of phase NEW, because changes are lost or cannot be applied.
 
         The commit with this progress empties staging. The last wave of the new copy answers the `signals`.
         """
@@ -294,7 +294,7 @@ class Progress:
         )
 
     def quarantined(self, keys: Collection[Key], rows: int) -> Self:
-        """The rows of these keys, which failed a gate, were removed from staging. `rows`: how many rows are left."""
+        """Rows that failed a gate were removed: those of `keys`, none in quarantine yet. `rows`: how many are left."""
         if len({*self.quarantine, *keys}) < len(self.quarantine) + len(keys):
             raise ValueError(f"{self.table}: a key in quarantine has no row that could be removed")
         return self._after(Step.QUARANTINE, rows=rows, quarantine=tuple(sorted((*self.quarantine, *keys))))

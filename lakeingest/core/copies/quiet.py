@@ -29,8 +29,8 @@ class Quiet:
         """Whether the position is to be committed now, because a quarter to a half of the retention has passed.
 
         `now` is in seconds since 1970. `retention`: the number of seconds for which the source keeps its binlog; None
-        if the source never drops it. The time counts from `since`. The exact share of the retention depends on the
-        table's name, so that many tables are not committed at once.
+        if the source never drops it. The time counts from `since`; True if `since` is later than `now`. The exact share
+        of the retention depends on the table's name, so that many tables are not committed at once.
         """
         if now < self.since:
             return True  # the clock was ahead, so the age of the note is unknown

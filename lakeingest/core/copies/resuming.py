@@ -78,7 +78,8 @@ def resume(
     `unknown`: other tables have copies that cannot be loaded, and may need the stored spool.
 
     Raises:
-        LakeIngestError: no copy can be continued, and none of the tables is in `asked`. The error is that of one copy.
+        LakeIngestError: no copy can be continued, and none of the tables is in `asked`. The error is that of one copy,
+            or that of the spool's position.
 
     """
     has_asked = not copied.keys().isdisjoint(asked)  # then nothing is raised: these copies can be started over

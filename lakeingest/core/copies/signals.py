@@ -120,7 +120,7 @@ class Signal:
         return not self.tables or table in self.tables
 
     def after(self, event: Event, why: str | None = None) -> Self:
-        """The signal after the event. `why`: the reason of a failure. Raises IllegalEvent if the state forbids it."""
+        """The signal after the event. `why`: the reason, if it fails. Raises IllegalEvent if the state forbids it."""
         following = TRANSITIONS.get((self.state, event))
         if following is None:
             raise IllegalEvent(f"signal {self.number}: no {event} when {self.state}")

@@ -179,7 +179,10 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
 
 
 def added(before: TableSchema, alterations: Sequence[Alteration], now: TableSchema) -> frozenset[str]:
-    """The columns of `now` that may be new: `before` has no column of that name, or one of the alterations adds it."""
+    """The columns of `now` that may be new: `before` copies no column of that name, or one of the alterations adds it.
+
+    Names are those at the source; the result has those in the copy.
+    """
     changes = [change for alteration in alterations for change in alteration.changes]
     names = {change.to.casefold() for change in changes if change.act is Act.ADD}
     return frozenset(

@@ -96,7 +96,7 @@ class Bill:
 
     @property
     def short(self) -> str:
-        """The numbers of the bill as a text, without `not_counted`."""
+        """The numbers of the bill as a text, without `not_counted`, and without zeros of files and requests."""
         counted = [] if self.cpu_seconds is None else [f"{self.cpu_seconds:,.1f} CPU seconds ({priced(self.dollars)})"]
         if self.files:
             counted.append(f"{self.files:,} files written, {self.bytes_of_files:,} bytes")

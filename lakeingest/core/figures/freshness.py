@@ -109,5 +109,8 @@ def lag_seconds(shown: Position | None, end: Position, *, current: bool) -> floa
 
 
 def age(as_of: float | None, now: float) -> float | None:
-    """The seconds from `as_of` to `now`. Never negative, although the clock of the source may be ahead of ours."""
+    """The seconds from `as_of` to `now`; None if `as_of` is unknown.
+
+    Never negative, although the clock of the source may be ahead of ours.
+    """
     return None if as_of is None else max(0.0, now - as_of)

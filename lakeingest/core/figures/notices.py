@@ -48,7 +48,10 @@ class Notice:
 def notices_of_tables(
     known: Mapping[str, Known], measures: Iterable[Measure], now: float
 ) -> tuple[list[Notice], dict[str, Known]]:
-    """The notices about tables, and what is known after these notices, by table. `now` is in seconds since 1970."""
+    """The notices about tables, and what is known after these notices, by table. `now` is in seconds since 1970.
+
+    What is known of tables without a measure stays.
+    """
     notices, after = list[Notice](), dict(known)
     for measure in measures:
         table, seconds = str(measure.table), age(measure.as_of, now)

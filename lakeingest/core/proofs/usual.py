@@ -23,7 +23,7 @@ DISTANCES = 6.0  # up to so many median distances from the median are usual
 TIMES = 3.0  # a number of changed keys from the median divided by this to the median multiplied by this
 SHARE_OF_ROWS = 0.2  # a change of the number of rows by up to this share
 SHARE_OF_NULLS = 0.05  # a difference of the shares of NULLs in a column up to this
-# A pause is usual if it is shorter than one of these:
+# A pause is usual if it is not longer than one of these:
 PAUSES = 2.0  # times the longest earlier pause
 LEAST_PAUSE = 3_600.0  # seconds
 COLUMNS_SHOWN = 3  # in the findings about NULLs

@@ -68,7 +68,7 @@ class ChunkLook:
     masked: bool = False
 
     def rows_of(self, read: int) -> int:
-        """How many rows are compared of a chunk of `read` rows."""
+        """How many rows at most are compared of a chunk of `read` rows; it may have fewer."""
         return self.rows if self.least_rows is None else rows_to_compare(self.rows, self.least_rows, read)
 
 
@@ -90,7 +90,10 @@ class Stint:
 
 
 def rows_to_compare(most: int, least: int, read: int) -> int:
-    """How many of `read` rows with something new are compared: one of FIRST_PART, but from `least` to `most` rows."""
+    """How many of `read` rows with something new are compared: one of FIRST_PART, but from `least` to `most` rows.
+
+    If there are fewer than the result, all are compared.
+    """
     return min(most, max(least, read // FIRST_PART))
 
 

@@ -21,7 +21,7 @@ class Checked:
 
     @classmethod
     def failed(cls, name: str, *errors: LakeIngestError) -> Self:
-        """A precondition that is not met, because of these errors. If they have several runbooks, none is named."""
+        """A fatal finding: the messages of these errors. If they have several runbooks, none is named."""
         runbooks = {error.runbook for error in errors}
         return cls(name, "; ".join(map(str, errors)), runbook=runbooks.pop() if len(runbooks) == 1 else "")
 

@@ -33,7 +33,7 @@ class StillDoubled(ValueError):
 
 
 def shown_together(shard: str, find: Callable[[str, AbstractSet[str]], Iterable[Double]]) -> frozenset[str]:
-    """The shards whose last publishes one commit must show together, so that `shard` is shown without a double.
+    """`shard` and the shards whose last publishes one commit must show with it, so that it is shown without a double.
 
     `find` returns the doubles of one shard's last publish with other shards. Its second argument names the shards whose
     last publishes are shown together. Of all other shards, it compares what readers see. Raises StillDoubled.

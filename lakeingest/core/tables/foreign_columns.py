@@ -21,8 +21,9 @@ class Matched:
 def match(foreign: Sequence[str], wanted: Sequence[str], drop: Sequence[str]) -> Matched:
     """Match the columns of a `foreign` table with the `wanted` columns of a copy.
 
-    `drop`: patterns of foreign columns that the user drops. A column of the copy with the name of a dropped column is a
-    new column. Names match if they are equal, or else if they differ only in their case.
+    `drop`: patterns of foreign columns that the user drops, with `*` and `?`; the case of letters counts. A column of
+    the copy with the name of a dropped column is a new column. Names match if they are equal, or else if they differ
+    only in their case.
     """
     dropped = tuple(name for name in foreign if any(fnmatch.fnmatchcase(name, pattern) for pattern in drop))
     left = [name for name in foreign if name not in dropped]

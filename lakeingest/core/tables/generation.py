@@ -39,8 +39,8 @@ _CHARSET = re.compile(r"_?(?:utf8|utf8mb3|utf8mb4|latin1|ascii|binary)(?:_\w+)?"
 def may_change_later(expression: str, types: Mapping[str, str], own: str) -> bool:
     """Whether a generated column of the type `own` may get another value later; True in doubt.
 
-    `expression`: the column's expression, as information_schema prints it. `types`: the types of the table's columns,
-    by their names in lower case.
+    `expression`: the column's expression, as information_schema prints it; '' if it is not known. `types`: the types of
+    the table's columns, by their casefolded names. Types have the form of `SourceType.name`.
     """
     text = expression.replace("\\'", "'")  # MySQL prints a backslash before the quotes of a literal
     tokens = list(_TOKEN.finditer(text))

@@ -23,7 +23,8 @@ def quote(identifier: str) -> str:
 class KeyRange:
     """The keys from `lower` (included) up to `upper` (not included); None means no bound on that side.
 
-    A range whose bounds are integers is `ordered`. For other ranges only the server can tell which keys are in them.
+    A range whose bounds are integers is `ordered`. For other ranges only the server can tell which keys are in them:
+    `in` raises ValueError. So does the constructor, for a range that is known to be empty or bounds of two lengths.
     """
 
     lower: Key | None = None

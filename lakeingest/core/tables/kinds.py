@@ -70,7 +70,10 @@ def usual_kind(type_: SourceType, precision: int) -> Kind | None:
 
 
 def kind_to_hash(type_: SourceType, precision: int) -> Kind | None:
-    """The kind in which values of this type are read to be hashed; None if they have no exact text."""
+    """The kind in which values of this type are read to be hashed.
+
+    None for an unknown type, and for floats, bits, geometries and vectors: they have no exact text.
+    """
     kind = usual_kind(type_, precision)
     has_no_text = type_.name == "bit" or type_.name in GEOMETRIES
     return None if kind is None or has_no_text else _HASHED_AS.get(kind)
@@ -86,7 +89,8 @@ def is_cast_number(column: Column) -> bool:
 def as_read(column: Column) -> Column:
     """The column with the kind in which its values are decoded, before they are hidden, or cast from an integer.
 
-    Other casts need no second step: the decoder reads their values in the kind that the copy has.
+    A hidden column loses its `choice`. Casts of other kinds need no second step: the decoder reads their values in the
+    kind that the copy has.
     """
     if not column.is_hidden:
         usual = usual_kind(column.source_type, column.precision)

@@ -52,7 +52,8 @@ _TAKES: Mapping[Transform, frozenset[Kind]] = {
 class PartitionField:
     """One way in which rows are divided. `str` gives its text in `partition_by`, such as `day(created_at)`.
 
-    `number`: the number of buckets, or the width to which values are truncated; 0 for other transforms.
+    `column`: its name in the copy. `number`: the number of buckets, or the width to which values are truncated; 0 for
+    other transforms.
     """
 
     transform: Transform
@@ -91,7 +92,7 @@ class PartitionField:
 
 
 def parse_all(texts: Iterable[str]) -> tuple[PartitionField, ...]:
-    """Read the items of `partition_by`. Raises ValueError for a wrong item, or if two items have the same column."""
+    """Read the items of `partition_by`. Raises ValueError for a wrong item, or if two have one column, in any case."""
     fields = tuple(map(PartitionField.parse, texts))
     columns = [field.column.casefold() for field in fields]
     twice = next((field.column for field in fields if columns.count(field.column.casefold()) > 1), None)

@@ -287,10 +287,9 @@ class TableSchema:
     def layout(self) -> tuple[tuple[str, ...], ...]:
         """The parts of a definition that are not in the fingerprint, but are needed to read rows without column names.
 
-        The first part has the names of all columns, as `stored`; () if they are not known. Then comes one part for each
-        name in LAID_OUT, with that field of each copied column.
+        The first part has the names of all columns, as `stored`. If that is not known, it has the copied columns; () if
+        some columns were skipped. Then comes one part for each name in LAID_OUT, with that field of each copied column.
         """
-        # if `stored` is not known and no column was skipped, the copied columns are taken for all columns
         stored = self.stored or (() if self.skipped else self.source_names)
         return (stored, *(tuple(getattr(column, name) for column in self.columns) for name in LAID_OUT))
 
@@ -331,7 +330,7 @@ class TableSchema:
         return replace(self, columns=tuple(column for column in self.columns if column.name in kept))
 
     def column(self, name: str) -> Column:
-        """The column of this name."""
+        """The column that has this name in the copy. Raises ValueError if there is none."""
         return self.columns[self.names.index(name)]
 
     @property

@@ -59,7 +59,7 @@ def field_id(name: str, kind: str, part: str = "") -> int:
 
 
 def wider(one: str, other: str) -> str:
-    """Of two types of one family, the type that holds every value of both."""
+    """The type that holds every value of both types, which are of one family."""
     if one == other:
         return one
     if one in _INTEGERS:
@@ -76,7 +76,7 @@ def joined(
 
     `key` and `key_of_shard`: the names of the key columns of the shared table and of the shard. A column of the shared
     table keeps its name, and stays if the shard lacks it. Raises ShardsDiffer if the keys, or columns of one name, do
-    not fit.
+    not fit, or if columns of two names have one field id.
     """
     if {name.casefold() for name in key} != {name.casefold() for name in key_of_shard}:
         raise ShardsDiffer(f"its key is {_listed(key_of_shard)}, and that of the other shards is {_listed(key)}")
@@ -106,7 +106,7 @@ def text_of(shard: TableId) -> str:
 
 
 def shard_of(text: str) -> TableId:
-    """The shard with this name."""
+    """The shard with this name, which `text_of` has made."""
     database, _, name = text.partition("/")
     return TableId(database.replace("%2F", "/").replace("%25", "%"), name)
 

@@ -14,7 +14,7 @@ _ENDS_AS_DIRECTION = re.compile(r".*\s(asc|desc)", re.DOTALL | re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class SortField:
-    """A column by which rows are sorted, NULL first. `str` gives its text in `sort_by`, such as `created_at desc`."""
+    """A column of the copy by which rows are sorted, NULL first. `str` gives its text in `sort_by`, as `day desc`."""
 
     column: str
     descending: bool = False
@@ -42,7 +42,7 @@ class SortField:
 
 
 def parse_all(texts: Iterable[str]) -> tuple[SortField, ...]:
-    """Read the items of `sort_by`. Raises ValueError for a wrong item, or if two items have the same column."""
+    """Read the items of `sort_by`. Raises ValueError for a wrong item, or if two have one column, in any case."""
     fields = tuple(map(SortField.parse, texts))
     columns = [field.column.casefold() for field in fields]
     twice = next((field.column for field in fields if columns.count(field.column.casefold()) > 1), None)

@@ -132,7 +132,7 @@ class Splits:
 
     @classmethod
     def from_json(cls, doc: Iterable[Mapping[str, Any]]) -> Self:
-        """The inverse of `to_json`. Raises StateUnreadable if the splits do not tile the keys."""
+        """The inverse of `to_json`. Raises StateUnreadable for anything else, or if the splits do not tile the keys."""
         try:
             return cls(tuple(Split.from_json(split) for split in doc))
         except DAMAGED as error:
