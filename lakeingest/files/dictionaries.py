@@ -39,7 +39,7 @@ class Dictionaries:
 def repetitive_columns(rows: pa.Table) -> list[str]:
     """The names of the columns whose values repeat, by a sample of the rows. A small table is its own sample.
 
-    Nested columns are left out: Parquet has other names for their values.
+    Nested columns are left out: Parquet has other names for their values. Columns that Arrow cannot count are named.
     """
     # `_SAMPLE` rows, or fewer if these have more than `_SAMPLE_BYTES`, by the mean size of a row
     count = max(1, min(_SAMPLE, len(rows) * _SAMPLE_BYTES // max(1, rows.nbytes)))

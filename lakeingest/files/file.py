@@ -30,7 +30,10 @@ THREADS_BYTES = 1 << 20  # the least size of a data file that threads decode, or
 
 
 class File(Protocol):
-    """A file or a folder. Operations raise FileNotFoundError for a missing file, unless they say something else."""
+    """A file or a folder. Operations raise FileNotFoundError for a missing file, unless they say something else.
+
+    Other failures are an OSError on a disk, and StorageFailed or StorageAway in a store.
+    """
 
     @property
     def name(self) -> str:
@@ -85,7 +88,7 @@ class File(Protocol):
         """
 
     def read(self) -> bytes:
-        """The contents."""
+        """The contents. Raises ValueError for a folder, device or pipe of this machine, and if they are too large."""
 
     def read_seen(self) -> tuple[bytes, Any]:
         """The contents, and their version, which `put_after` takes as `seen`."""
@@ -97,7 +100,7 @@ class File(Protocol):
         """Add a line with a document to a log, durably."""
 
     def lines(self) -> list[bytes]:
-        """The lines of a log, in order; none if there is no log."""
+        """The lines of a log, in order; none if there is no log. A crash may have cut a line of a local log short."""
 
     # files
 
@@ -114,7 +117,7 @@ class File(Protocol):
         """Remove the file if it exists."""
 
     def delete_together(self, files: Sequence[Self]) -> None:
-        """Remove files of this bucket or machine, and folders with their contents. Missing files are no error."""
+        """Remove files of this bucket, or files and folders of this machine. Missing files are no error."""
 
     def move_to(self, to: Self) -> None:
         """Give the file another name, in the same bucket or on the same machine."""
@@ -138,7 +141,7 @@ class File(Protocol):
         """Set the time when the file was written. Does nothing in a store."""
 
     def version(self) -> Hashable:
-        """A value that stays the same while the contents stay the same."""
+        """A value that stays the same until the file is written again."""
 
     # folders
 
@@ -157,7 +160,7 @@ class File(Protocol):
     def listed(self, pattern: str) -> list[Self]:
         """The files of the folder whose names match, sorted.
 
-        `*` does not match a slash. Empty if there is no folder.
+        `*` does not match a slash. Empty if there is no folder. On a disk, folders whose names match are listed, too.
         """
 
     def subfolders(self) -> list[str]:
@@ -167,13 +170,16 @@ class File(Protocol):
         """The files at any depth below the folder, sorted. Empty if there is no such folder."""
 
     def is_behind_link(self) -> bool:
-        """Whether a symbolic link leads to the file, so that it may belong to others."""
+        """Whether a symbolic link leads to the file, so that it may belong to others. True for a local folder, too."""
 
     def now(self) -> float:
         """The present time, in seconds since 1970, by the clock that sets the times of files."""
 
     def probe(self) -> None:
-        """Make a file in the folder and remove it. Raises OSError or an error of lakeingest if that fails."""
+        """Make a file in the folder, or in a folder above if it is missing, and remove the file.
+
+        Raises OSError or an error of lakeingest if that fails.
+        """
 
     def free_bytes(self) -> int | None:
         """The bytes that are free for files of the folder; None if there is no limit."""
@@ -261,7 +267,7 @@ def read_all(files: Sequence[File]) -> list[bytes]:
 
 
 def delete_all(files: Iterable[File]) -> None:
-    """Remove files of one bucket or machine, and folders with their contents. Missing files are no error."""
+    """Remove files of one bucket, or files and folders of this machine. Missing files are no error."""
     if all_files := list(files):
         all_files[0].delete_together(all_files)
 
@@ -322,9 +328,10 @@ def written(file: File) -> Iterator[Path]:
 
 
 def parquet(file: File, numbered: Sequence[str] = ()) -> "pq.ParquetFile":
-    """Open a data file, which the caller closes. Raises FileNotFoundError if it does not exist.
+    """Open a data file, which the caller closes. The columns `numbered` are read as numbers of their values.
 
-    The columns `numbered` are read as numbers of their values, with a dictionary of these.
+    There is a dictionary of these values. Raises FileNotFoundError if the file does not exist, and ArrowException of
+    PyArrow if it is damaged.
     """
     import pyarrow.parquet as pq  # here, so that commands that only show a text start fast
 
@@ -364,7 +371,7 @@ def rows_of_size(parquet: "pq.ParquetFile", size: int) -> int:
 
 
 def parquet_metadata(file: File) -> "pq.FileMetaData":
-    """The metadata of a data file."""
+    """The metadata of a data file. Raises as `parquet`."""
     import pyarrow.parquet as pq
 
     return pq.read_metadata(file.source())

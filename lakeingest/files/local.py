@@ -119,7 +119,10 @@ class Local(PosixPath):
         self.unlink(missing_ok=True)
 
     def delete_together(self, files: Sequence[Self]) -> None:
-        """Remove the files, and folders with their contents. A link is removed, and its target stays."""
+        """Remove the files, and folders with their contents. A link is removed, and its target stays.
+
+        What cannot be removed from a folder stays, and no error is raised.
+        """
         for file in files:
             if file.is_dir() and not file.is_symlink():
                 shutil.rmtree(file, ignore_errors=True)

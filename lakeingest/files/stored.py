@@ -132,7 +132,7 @@ class Stored:
         """Do nothing: a store cannot set this time."""
 
     def version(self) -> Hashable:
-        """The store's version, which each put changes."""
+        """The store's version, according to `metadata`. Each put changes it."""
         return self.metadata().version
 
     def get(self) -> tuple[bytes, Seen]:

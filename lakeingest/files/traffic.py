@@ -56,7 +56,7 @@ def count_file(size: int) -> None:
 
 
 def count(**numbers: int) -> None:
-    """Add to the traffic of this process."""
+    """Add to the traffic of this process. `numbers`: by the fields of `Traffic`."""
     global _total  # noqa: PLW0603 - threads of the process share it
     with _lock:
         _total += Traffic(**numbers)

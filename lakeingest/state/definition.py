@@ -3,6 +3,9 @@
 Readers of the changelog, and a run after DDL, need the definition that the copied rows have. The source cannot tell
 this definition, because its table may already have another definition. The position is stored before the first publish,
 so it is known for each published copy. Each publish carries the definition, too, in case the state folder is lost.
+
+Each function that stores raises StorageFailed if the document cannot be written. A damaged document counts as missing,
+except in `definition`.
 """
 
 import base64
@@ -190,7 +193,8 @@ def definition(state: File, table: TableId) -> Definition | None:
 def defined_tables(state: File) -> list[TableId]:
     """The tables whose definition is stored. These are all copied tables, unless the state folder was lost.
 
-    Raises StorageFailed if the folder cannot be listed, and StateUnreadable as `_table_of` does.
+    Raises StorageFailed if the folder cannot be listed, and StateUnreadable if a document with a shortened name is
+    damaged.
     """
     with store.storage_errors(state / FOLDER, "read"):
         documents = (state / FOLDER).listed("*.json")

@@ -67,7 +67,7 @@ class Evidence:
         self._closed.pop(table, None)  # the next `close` must look at the new file, too
 
     def close(self, table: TableId, listed: Collection[Key]) -> None:
-        """Note in RELEASED_AT that the table's keys which are not `listed` have left the quarantine.
+        """Note in RELEASED_AT, as of now, that the table's keys which are not `listed` have left the quarantine.
 
         Readers see that already. Raises StorageFailed if a file cannot be written, and StateUnreadable if a file is
         damaged.
@@ -102,14 +102,18 @@ def key_text(key: Key) -> str:
 
 
 def read_evidence(state: File, table: TableId) -> list[Mapping[str, object]]:
-    """The rows of a table's evidence, the oldest place first. Raises StateUnreadable if a file is damaged."""
+    """The rows of a table's evidence, the oldest place first; none if it has no evidence.
+
+    Raises StateUnreadable if a file is damaged, and StorageFailed if the folder cannot be listed.
+    """
     return [row for _, rows in _files(folder_of(state, table)) for row in rows.to_pylist()]
 
 
 def drop_released(state: File, table: TableId) -> int:
     """Remove the files whose rows have all left the quarantine. Returns the number of these rows.
 
-    This is safe while a run is at work, because a run replaces only files with rows whose RELEASED_AT is NULL.
+    This is safe while a run is at work, because a run replaces only files with rows whose RELEASED_AT is NULL. Raises
+    as `read_evidence`, and StorageFailed if a file cannot be removed.
     """
     dropped = 0
     for path, rows in _files(folder_of(state, table)):

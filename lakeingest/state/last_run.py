@@ -39,7 +39,7 @@ def record(state: File, outcome: Mapping[str, Any], *, refused: bool = False) ->
 
 
 def failure(state: File) -> str:
-    """A sentence about the failure of the last run; '' if the run did not fail, or if its outcome cannot be read."""
+    """A sentence about the failure of the last run; '' if it did not fail, or if its outcome is missing or damaged."""
     try:
         last = store.read(state / NAME)
         changed = f", with --set {', '.join(last['set'])}," if last.get("set") else ""

@@ -68,7 +68,7 @@ class Owner:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `asdict`."""
+        """The inverse of `asdict`. Raises an error of `errors.DAMAGED` for another document."""
         return cls(
             token=str(doc["token"]),
             host=str(doc["host"]),
@@ -114,7 +114,7 @@ class Lease:
         self._renewed = taken  # the time just before the last renewal was requested, by this process's clock
 
     def assert_held(self) -> None:
-        """Raises LeaseLost unless this run still holds the lease. Callers assert it before every commit."""
+        """Raise LeaseLost unless this run still holds the lease, or an error of the storage. Precedes each commit."""
         if self._is_expired:
             raise LeaseLost(
                 f"this run was paused, or could not renew {self._path}, for more than {VOID_SECONDS:.0f} s: "
@@ -138,7 +138,7 @@ class Lease:
                     self._renewed = before_request
 
     def release(self) -> None:
-        """Give the lease back, so that the next run can begin at once. A lease that another run took stays."""
+        """Give the lease back, unless another run took it. If that fails, no error is raised: the lease expires."""
         raise NotImplementedError
 
     def _renew(self) -> bool:
@@ -162,7 +162,7 @@ class _LocalLease(Lease):
     _path: Local
 
     def release(self) -> None:
-        with suppress(OSError), _locked(self._path):  # a lease that is not released expires
+        with suppress(OSError), _locked(self._path):
             if self._is_ours():
                 self._path.unlink()
 
@@ -182,7 +182,7 @@ class _StoredLease(Lease):
         self._doc, self._seen = doc, seen
 
     def release(self) -> None:
-        with suppress(OSError, LakeIngestError):  # a lease that is not released expires
+        with suppress(OSError, LakeIngestError):
             self._path.put_if({**self._doc, "free": True}, self._seen)
 
     def _renew(self) -> bool:
@@ -198,8 +198,8 @@ class _StoredLease(Lease):
 def held(folder: File) -> Iterator[Lease]:
     """Hold the lease of a pipeline within the block. `folder` is the pipeline's state folder, created if it is missing.
 
-    Raises LeaseHeld if another run holds the lease. A lease expires 30 s after its last renewal. It expires at once if
-    its process ran on this machine and has ended. An expired lease is taken over.
+    Raises LeaseHeld if another run holds the lease. A lease expires 30 s after its last renewal, 32 s in a store. It
+    expires at once if its process ran on this machine and has ended. An expired lease is taken over.
     """
     path = folder / "lease.json"
     with store.storage_errors(path, "used"):

@@ -52,7 +52,8 @@ def _read(folder: File) -> tuple[StateOwner | None, int]:
 def claim(folder: File, owner: StateOwner) -> None:
     """Store `owner` as the owner of a folder that has none. Raises NotOurState if the folder has another owner.
 
-    A folder of this owner with an older layout gets the current layout. The caller holds the lease.
+    It also raises StateUnreadable as `owner_of`. A folder of this owner with an older layout gets the current layout.
+    The caller holds the lease.
     """
     path, doc = folder / "owner.json", asdict(owner) | {"layout": LAYOUT}
     if not path.exists():
@@ -69,7 +70,7 @@ def hand_over(folder: File, owner: StateOwner) -> None:
 
 
 def assert_owner(folder: File, recorded: StateOwner | None, ours: StateOwner) -> None:
-    """Raise NotOurState if the folder has another owner than `ours`. `recorded`: the owner that it names, or None."""
+    """Raise NotOurState if the folder names another owner, `recorded`, than `ours`. None: it names no owner."""
     if recorded is None:
         return
     way_out = f"give this one a folder of its own in pipeline.yml (state: ./state_{ours.pipeline})"

@@ -19,7 +19,7 @@ FOLDER, BUDGET = "proofs", "proofs.json"
 
 
 def read_proof(state: File, table: TableId) -> TableProof | None:
-    """The states of the table's ranges; None if none is stored."""
+    """The states of the table's ranges; None if none is stored, or if the document is damaged."""
     return store.read_or(store.path_of(state / FOLDER, table), TableProof.from_json, None)
 
 

@@ -73,7 +73,8 @@ class SignalFolder:
     def read(self) -> list[SignalDocument]:
         """All documents, in the order of their numbers.
 
-        Raises StateUnreadable, with the path of the document, if a document cannot be read.
+        Raises StateUnreadable, with the path of the document, if a document cannot be read, and StorageFailed if the
+        folder cannot be listed.
         """
         numbers = self._numbers()
         # forget the documents that were removed since the last call
@@ -82,7 +83,7 @@ class SignalFolder:
         return [document for document in documents if document is not None]  # None: removed since `_numbers`
 
     def one(self, number: int) -> SignalDocument | None:
-        """The document of the signal with this number; None if it is not stored any more."""
+        """The document of the signal with this number; None if it is not stored. Raises StateUnreadable as `read`."""
         return self._read(number)
 
     def add(self, make: Callable[[int], Signal], least: int = 1) -> SignalDocument:
@@ -104,7 +105,8 @@ class SignalFolder:
     ) -> SignalDocument:
         """Change the state of the signal by an event, and store the document with this note and result.
 
-        `why`: the reason, if the event is a failure. Returns the stored document.
+        `why`: the reason, if the event is a failure. Returns the stored document. Raises IllegalEvent if the signal's
+        state forbids the event.
         """
         self._assert_owner()
         moved = SignalDocument(document.signal.after(event, why), note, result)
@@ -116,7 +118,7 @@ class SignalFolder:
         return moved
 
     def note(self, document: SignalDocument, note: str) -> None:
-        """Store a note: how much of the signal is done, or what it waits for."""
+        """Store a note, if it is a new one: how much of the signal is done, or what it waits for."""
         if document.note != note:
             self._assert_owner()
             store.replace(self._path(document.signal.number), replace(document, note=note).to_json())

@@ -113,7 +113,10 @@ def read_stopped(state: File, table: TableId, folder: str = FOLDER) -> Stopped |
 
 
 def most_serious(errors: Iterable[LakeIngestError]) -> LakeIngestError:
-    """The error with the most serious exit code: 3, then 1, then 75. If several have that code, the first of them."""
+    """The error with the most serious exit code: 3, then 1, then 75. If several have that code, the first of them.
+
+    There is at least one error, and none has another exit code.
+    """
     return max(errors, key=lambda error: _SERIOUS.index(error.exit_code))
 
 

@@ -47,12 +47,18 @@ def append(path: File, doc: Mapping[str, Any]) -> None:
 
 
 def read(path: File) -> Any:
-    """The document. Raises OSError if it does not exist or cannot be read, ValueError if it is not JSON."""
+    """The document. Raises OSError if it does not exist or cannot be read, ValueError if it is not JSON.
+
+    In an object store, StorageFailed or StorageAway is raised if it cannot be read.
+    """
     return files.document(path)
 
 
 def read_or(path: File, value_of: Callable[[Any], Value], otherwise: Value) -> Value:
-    """What `value_of` makes of the document; `otherwise` if the document does not exist, or is damaged."""
+    """What `value_of` makes of the document; `otherwise` if the document does not exist, or is damaged.
+
+    On a disk, also `otherwise` if it cannot be read. In an object store, StorageFailed or StorageAway is raised.
+    """
     try:
         return value_of(read(path))
     except (OSError, *DAMAGED, StateUnreadable):

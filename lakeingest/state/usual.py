@@ -14,7 +14,7 @@ FOLDER = "usual"
 
 
 def read_usual(state: File, table: TableId) -> Usual:
-    """What is stored about the table."""
+    """What is stored about the table; nothing is known if its document is missing or damaged."""
     return store.read_or(store.path_of(state / FOLDER, table), Usual.from_json, Usual())
 
 
