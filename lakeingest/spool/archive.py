@@ -62,7 +62,7 @@ def all_archived(spool: File) -> list[Archived]:
 
 
 def named_files(spool: File) -> set[str]:
-    """The files that the archive's manifests name, relative to the spool's folder."""
+    """The files that the archive's manifests name, relative to the spool's folder. Raises as `Archived.read`."""
     return {name for segment in all_archived(spool) for name in file_names(segment.read())}
 
 
@@ -72,7 +72,7 @@ def name_of(spool: File) -> str:
 
 
 def ensure_name(spool: File) -> str:
-    """The name of this changelog. A changelog without a name gets one now, and loses its archive."""
+    """The name of this changelog. A changelog without a name gets one now; its archive and reread rows are removed."""
     if name := name_of(spool):
         return name
     clear(spool)  # the run that opened the spool ended before it gave the name
@@ -97,7 +97,7 @@ def remove_segments(spool: File) -> None:
 
 
 def give_name(spool: File) -> None:
-    """Give the changelog, which is the spool and the archive, a new name."""
+    """Give the changelog, which is the spool and the archive, a new name. Its folder exists, as after `clear`."""
     store.replace(spool / "archive" / "id.json", {"id": uuid.uuid4().hex[:8]})
 
 

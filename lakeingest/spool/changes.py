@@ -64,7 +64,7 @@ class Changes:
         `rereads_at_stop` is true.
 
         Raises ChangelogGone if a file of reread rows was removed before its turn. That happens to slow readers that do
-        not report that they are at work (`spool.readers`).
+        not report that they are at work (`spool.readers`). Raises StateUnreadable if a file of reread rows is damaged.
         """
         since = since or self.since
         # the files of reread rows whose turn is still to come

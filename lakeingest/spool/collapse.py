@@ -72,7 +72,9 @@ def collapsed(
     part: Slice,
     patches: Sequence[Place] = (),
 ) -> Collapsed:
-    """The last needed change of each key, up to `stop`. A change is needed if it is after the mark of its key's split.
+    """The last needed change of each key in the files, of which there is at least one, up to `stop`.
+
+    A change is needed if it is after the mark of its key's split. Raises UnsupportedValue if a key is NULL.
 
     `part` is a slice of the first column of `key`: keys outside of the slice are left out. `patches` has the places of
     patches, in order; their files are the first ones of `files`. A patch has the effect of every change of its keys up
@@ -117,7 +119,10 @@ def collapsed(
 
 
 def cut(files: Sequence[File], name: str, parts: int) -> list[Slice]:
-    """At most `parts` slices of the column `name`, with about equally many change rows, estimated from a sample."""
+    """At most `parts` slices of the column `name`, with about equally many change rows, estimated from a sample.
+
+    The files have rows, unless `parts` is 1. The slices together have all values.
+    """
     if parts == 1:  # a slice without bounds needs no sample
         return [Slice()]
     groups = [(file, index) for file in files for index in range(_metadata(file).num_row_groups)]
@@ -133,7 +138,8 @@ def cut(files: Sequence[File], name: str, parts: int) -> list[Slice]:
 def bounds_of(files: Sequence[File], name: str) -> tuple[Any, Any] | None:
     """The least and the greatest value of a key column in the files, from the statistics of their row groups.
 
-    None if a row group has no statistics of the column: Parquet records no values of more than 4 KB.
+    None if a row group has no statistics of the column: Parquet records no values of more than 4 KB. There is at least
+    one row group.
     """
     ends: list[Any] = []
     for file in files:
@@ -149,14 +155,14 @@ def bounds_of(files: Sequence[File], name: str) -> tuple[Any, Any] | None:
 
 
 def row_bytes(file: File) -> float:
-    """The bytes of a row, on average in the row group whose rows are the largest."""
+    """The bytes of a row, on average in the row group whose rows are the largest; 0 without a row group."""
     metadata = _metadata(file)
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     return max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=0.0)
 
 
 def take(file: File, rows: "np.ndarray", stop: Place, *, deleted: bool, schema: TableSchema | None = None) -> pa.Table:
-    """The rows of a file with these ascending numbers, and the metadata columns that a copy of `schema` has.
+    """The rows of a file with these ascending numbers, at least one, and the metadata columns of a copy of `schema`.
 
     With `deleted`, another column says whether each row deletes its key. In metadata columns, rows of a patch
     have the place `stop`, because their own place is not known.
@@ -172,7 +178,7 @@ def take(file: File, rows: "np.ndarray", stop: Place, *, deleted: bool, schema: 
 
 
 def rows_at(file: File, rows: "np.ndarray", origin: Sequence[str]) -> pa.Table:
-    """The rows of a file with these ascending numbers: the table's columns, then the columns `origin`.
+    """The rows of a file with these ascending numbers, at least one: the table's columns, then the columns `origin`.
 
     `origin` names some columns of `core.tables.change.ORIGIN`.
     """

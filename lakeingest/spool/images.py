@@ -44,7 +44,10 @@ class LastImages:
     rows: "np.ndarray"
 
     def images(self, numbers: "np.ndarray", names: Sequence[str]) -> pa.Table:
-        """The last images of the keys with these row numbers in `keys`, in order: the columns `names`, and DELETED."""
+        """The last images of the keys with these row numbers in `keys`, at least one, in the order of the numbers.
+
+        They have the columns `names`, and DELETED.
+        """
         tables, indexes = [], []  # of each part: its rows, and for each row its index in `numbers`
         for part in np.unique(self.at[numbers]).tolist():
             unsorted = np.flatnonzero(self.at[numbers] == part)

@@ -11,7 +11,10 @@ from lakeingest.state import store
 
 
 def sweep(spool: Spool, age: timedelta) -> tuple[int, int]:
-    """Delete leftovers that are older than `age`. Returns how many files and how many bytes."""
+    """Delete leftovers that are older than `age`. Returns how many files and how many bytes.
+
+    Raises StateUnreadable if a manifest of the archive is damaged, and LeaseLost as `Spool.guard` says.
+    """
     spool.assert_owned()
     needed = {name for segment in spool.segments for name in file_names(segment)} | archive.named_files(spool.folder)
     with store.storage_errors(spool.folder):

@@ -42,7 +42,7 @@ class Manifest:
     followed: Mapping[TableId, Followed] = field(default_factory=dict)
 
     def rows_of(self, table: TableId) -> int:
-        """The number of change rows of the table."""
+        """The number of change rows of the table; 0, too, if the segment does not watch it."""
         file_and_rows = self.tables.get(table)
         return 0 if file_and_rows is None else file_and_rows[1]
 

@@ -73,11 +73,11 @@ class PatchFolder:
         return path
 
     def count_rows(self, names: Iterable[str]) -> int:
-        """The number of rows of these patches."""
+        """The number of rows of these patches. Raises as `file`."""
         return sum(int(files.parquet_metadata(self.file(name)).num_rows) for name in names)
 
     def of_signal(self, signal: int) -> list[File]:
-        """The files of all patches of a signal."""
+        """The files of all patches of a signal, in no certain order."""
         return self.path.listed(f"{signal:06d}-*.parquet")
 
     def remove(self, signal: int) -> None:

@@ -54,7 +54,10 @@ def reading(spool: File) -> Iterator[Reader]:
 
 
 def needed_by_readers(spool: File) -> Place | None:
-    """The place up to which all readers at work have read; None if nobody reads. Removes files of ended readers."""
+    """The place up to which all readers at work have read; None if nobody reads. Removes files of ended readers.
+
+    A reader whose file cannot be read does not count.
+    """
     places = []
     at_work = (spool / "archive" / "readers").listed("*.txt")
     now = spool.now() if at_work else 0.0

@@ -18,7 +18,10 @@ Filter = Callable[[pa.Table], pa.Table]
 
 
 def removed_rows(files: Iterable[File], columns: Sequence[str], after: Place, stop: Place) -> list[RowChange]:
-    """The deletes, and the updates that change a value in `columns`, after the place `after` and up to `stop`."""
+    """The deletes, and the updates that change a value in `columns`, after the place `after` and up to `stop`.
+
+    Raises SpoolGap if a file lacks one of the columns, and so do `has_removed` and `versions`.
+    """
     removed: list[RowChange] = []
     for file in files:
         rows = _read(file, [*columns, change.KIND, *change.PLACE])

@@ -76,7 +76,10 @@ class SegmentRows:
         return self._places[table]
 
     def rows(self, table: TableId, first: Place, last: Place, most: int | None = None) -> pa.Table:
-        """The change rows of a table with rows, from the transaction `first` to `last`; the first `most` of them."""
+        """The change rows of a table with rows, from the transaction `first` to `last`, both included.
+
+        At most the first `most` of them; None: all.
+        """
         places, file = self._places_of(table), self._manifest.tables[table]
         begin, end = bisect_left(places, first), bisect_right(places, last)
         end = end if most is None else min(end, begin + most)

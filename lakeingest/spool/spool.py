@@ -37,7 +37,7 @@ class Spool:
     """The spool in a folder, with its manifests in memory.
 
     A run calls `guard` before its first write. An interruption of `append`, `widen` or `forget` loses no stored change.
-    Only `note` is safe to call in another thread.
+    `forget` and `reach_back` raise StaleWriter if another run moved the start. Only `note` is safe in another thread.
     """
 
     def __init__(
@@ -194,8 +194,8 @@ class Spool:
     def widen(self, read: Manifest) -> None:
         """Let all segments after the start of `read` watch the tables of `read`, too.
 
-        `read` has only changes of these tables, up to the end of the spool. After an interruption, some segments watch
-        a table that has no copy yet; the next call replaces the table's files in these segments.
+        `read` has only their changes. Raises SpoolGap if it begins before the spool, or ends elsewhere. An interruption
+        leaves segments that watch a table without a copy; the next call replaces the table's files in these segments.
         """
         epoch = self._opened.epoch
         if read.stop != self.position.at or read.start.place(epoch) < self.start:
@@ -246,8 +246,8 @@ class Spool:
     def reach_back(self, opened: Position, read: Manifest) -> None:
         """Move the start of the spool back to `opened`, for tables that join the pipeline.
 
-        `read` is the new first segment, with the changes of only these tables, from `opened` to the old start. So the
-        other tables have a gap there. No reader can go on from archived segments before the gap: they are removed.
+        `read` is the new first segment, with these tables' changes from `opened` to the old start; else SpoolGap is
+        raised. Other tables have a gap there. No reader can go on from archived segments before it: they are removed.
         """
         if read.stop != self._opened.at or read.start != opened.at or opened.place >= self.start:
             raise SpoolGap(f"{read.start} to {read.stop} does not lead to the start of the spool, {self._opened.at}")
@@ -293,7 +293,7 @@ class Spool:
         return max(since, self.start)
 
     def backlog(self, table: TableId, after: Place, stop: Place | None = None) -> int:
-        """The number of change rows of the table in segments from the place `after` to `stop`; None: to the end."""
+        """The number of change rows of the table in segments with a part after `after` and before `stop`; None: end."""
         end = self.position.place if stop is None else stop
         return sum(segment.rows_of(table) for segment in self._segments_between(after, end))
 
@@ -302,7 +302,7 @@ class Spool:
         return any(segment.lacks_cascades for segment in self._segments_between(after, self.position.place))
 
     def nulled(self, table: TableId, after: Place, stop: Place) -> int:
-        """The number of values in the table's new rows that are NULL by the user's choice, from `after` to `stop`."""
+        """How many values in the table's new rows the user's choice has made NULL, in segments as in `backlog`."""
         return sum(segment.nulled.get(table, 0) for segment in self._segments_between(after, stop))
 
     def bytes_of(self, table: TableId, after: Place) -> int:
@@ -383,10 +383,7 @@ class Spool:
         self._opened, self._opened_pending = opened, pending
 
     def _archive_or_delete(self, dropped: Mapping[int, Manifest], keep: timedelta = NO_TIME) -> None:
-        """Archive these segments; or delete them, if `keep` is zero and no reader is at work.
-
-        Each of them ends at or before the start of the spool. `keep`: as `kept_for` of `archive.archive_or_delete`.
-        """
+        """Archive segments that end at or before the start, or delete them, as `archive.archive_or_delete` does."""
         manifests = [(self._manifest(number), segment) for number, segment in dropped.items()]
         archive.archive_or_delete(self.folder, self._opened.epoch, manifests, keep)
 
