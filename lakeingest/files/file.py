@@ -318,7 +318,10 @@ class Draft:
 
 @contextmanager
 def written(file: File) -> Iterator[Path]:
-    """The path where the block writes a data file. If the block succeeds, the file is finished after it."""
+    """The path where the block writes a data file. If the block succeeds, the file is finished after it.
+
+    After an error, a part of a local file may stay.
+    """
     draft = Draft.of(file)
     try:
         yield draft.path

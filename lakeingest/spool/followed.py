@@ -77,7 +77,10 @@ class Followed:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for another document."""
+        """The inverse of `to_json`.
+
+        Raises StateUnreadable, OSError or an error of `errors.DAMAGED` for another document.
+        """
         return cls(
             before=schema_from_json(doc["before"]),
             after=schema_from_json(doc["after"]),

@@ -78,8 +78,8 @@ def last_images(
     """The last image of each key that was changed after `after` and up to `stop`; None if no key was changed.
 
     `changed` are the files of the spool, in order, that have the table's changes between these places (`Spool.files`).
-    If there are more than about `most` change rows, only the newest row groups are read. Files with rows of another
-    definition, and all files before them, are left out. `rereads` are images, too: each is the row of its key as of its
+    If there are more than about `most` change rows, only the newest row groups are read. A file that lacks a column of
+    `schema`, and all files before it, are left out. `rereads` are images, too: each is the row of its key as of its
     place.
     """
     tables: list[pa.Table] = []  # of the newest files

@@ -27,7 +27,7 @@ def join_segments(spool: File, parts: Sequence[Manifest]) -> Manifest | None:
     """Join neighbours that watch the same tables: write durable files, and return the manifest of the joined segment.
 
     The caller stores the manifest. Returns None if the segments cannot be joined: if one is DDL, or if the files of a
-    table differ in their columns or in the definition of their rows.
+    table differ in their columns or in the definition of their rows. Then some new files may be left (`leftovers`).
     """
     if any(part.alterations for part in parts):
         return None

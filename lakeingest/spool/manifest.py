@@ -66,7 +66,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`. Raises StateUnreadable or an error of `errors.DAMAGED` for another document."""
+        """The inverse of `to_json`. Raises as `Followed.from_json` for another document."""
         return cls(
             FilePosition.parse(doc["start"]),
             FilePosition.parse(doc["stop"]),

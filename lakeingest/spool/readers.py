@@ -28,7 +28,8 @@ class Reader:
     def has_read(self, place: Place) -> None:
         """Note that the reader has read all changes up to this place, so that segments up to there can be removed.
 
-        A reader that does not call this for `GONE_SECONDS` counts as ended.
+        A call within TOUCH_SECONDS of the last noted one does nothing. A reader that does not call this for
+        GONE_SECONDS counts as ended.
         """
         if time.monotonic() - self._touched > TOUCH_SECONDS:
             self._touched = time.monotonic()

@@ -136,7 +136,7 @@ def schema_to_json(schema: TableSchema) -> dict[str, Any]:
 
 
 def schema_from_json(doc: Mapping[str, Any]) -> TableSchema:
-    """The inverse of `schema_to_json`. Raises KeyError, TypeError or ValueError for any other document."""
+    """The inverse of `schema_to_json`. Raises an error of `errors.DAMAGED` for any other document."""
     unknown = ("",) * len(doc["columns"])  # documents of earlier versions do not have all parts of the layout
     layout = dict.fromkeys(_LAYOUT, unknown) | {"stored": ()} | doc.get("layout", {})
     parts = [layout[name] for name in _LAYOUT[1:]]  # the parts after `stored`: each has a value for each column

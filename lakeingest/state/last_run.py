@@ -63,7 +63,8 @@ def last_progress(state: File, host: str, pid: int) -> datetime | None:
 def of_job(state: File, token: str) -> Mapping[str, Any] | None:
     """The outcome that the job with this token has stored. Errors of the storage are raised.
 
-    None if no outcome is stored, if the stored outcomes are of other jobs, or if the documents are damaged.
+    None while the job is at work, if no outcome is stored, if the stored outcomes are of other jobs, or if the
+    documents are damaged.
     """
     for name in (NAME, REFUSED):
         try:

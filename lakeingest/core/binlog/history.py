@@ -61,7 +61,7 @@ class History:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError if a part is missing or wrong."""
+        """The inverse of `to_json`. Raises an error of `errors.DAMAGED` if a part is missing or wrong."""
         began, event, last = (doc[part] for part in ("began", "event", "last"))
         return cls(
             None if began is None else int(began),

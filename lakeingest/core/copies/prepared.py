@@ -86,7 +86,7 @@ class Pending:
 
     @classmethod
     def from_json(cls, doc: Sequence[Any]) -> Self:
-        """The inverse of `to_json`. Raises TypeError, ValueError or StateUnreadable if a part is missing or wrong."""
+        """The inverse of `to_json`. Raises StateUnreadable or an error of `errors.DAMAGED` for another document."""
         return cls({_xid(*xid): _prepared(start, stop, tables) for xid, (start, stop), tables in doc})
 
 

@@ -41,6 +41,7 @@ class Lift:
     Raises NotLiftable if
 
     - the step changes the key, or how rows are mapped;
+    - a column of the user's condition on rows is another column now, and the lift is no guess;
     - the step changes a column from which a generated column may be computed, and the lift is no guess;
     - it is not certain that the new type of a column holds every old value;
     - nobody knows the values of old rows in a new column.

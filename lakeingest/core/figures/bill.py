@@ -75,7 +75,7 @@ class Bill:
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for another document."""
+        """The inverse of `to_json`. Raises an error of `errors.DAMAGED` for another document."""
         cpu = None if document["cpu_seconds"] is None else float(document["cpu_seconds"])
         counts = {name: int(document[name]) for name in _COUNTS}
         return cls(cpu, **counts, not_counted=tuple(map(str, document["not_counted"])))

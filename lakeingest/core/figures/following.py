@@ -103,7 +103,7 @@ class Followed:
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for another document."""
+        """The inverse of `to_json`. Raises an error of `errors.DAMAGED` for another document."""
         seconds, until = float(document["seconds"]), float(document["until"])
         return cls(until, seconds, int(document["publishes"]), Bill.of_json(document["bill"]))
 

@@ -23,7 +23,7 @@ class Round:
 
         The CPU seconds are the share SHARE of the round and its pause together. So a round that only computes is
         followed by a pause of its own length, and a round that mostly waits is followed by a shorter pause. The pause
-        is never shorter than LEAST of the round, and never longer than MOST_SECONDS.
+        is at least LEAST of the round, but never longer than MOST_SECONDS.
         """
         return min(max(self.cpu / SHARE - self.wall, self.wall * LEAST), MOST_SECONDS)
 
@@ -33,7 +33,7 @@ class Round:
 
 
 def pause(usual: Round, last: Round) -> float:
-    """The seconds to pause after the round `last`, which `usual` includes.
+    """The seconds to pause after the round `last`, which `usual` includes: at most TIMES the pause of `last` alone.
 
     A round that combines files takes several times as long as the usual round. Its pause is limited to the usual
     pause: otherwise readers would wait for the long round, and then for a long pause. The pauses after the next rounds

@@ -162,7 +162,7 @@ class Facts:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`. Raises an error of `errors.DAMAGED` for another document."""
+        """The inverse of `to_json`. Raises StateUnreadable or an error of `errors.DAMAGED` for another document."""
         place = None if doc["place"] is None else Place.parse(doc["place"])
         key, begun, fingerprint, server = (str(doc[name]) for name in ("key", "begun", "fingerprint", "server"))
         return cls(key, begun, fingerprint, server, int(doc["epoch"]), int(doc["restarts"]), place, int(doc["signal"]))
@@ -270,7 +270,7 @@ class TableProof:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`. Raises an error of `errors.DAMAGED` for another document."""
+        """The inverse of `to_json`. Raises StateUnreadable or an error of `errors.DAMAGED` for another document."""
         rate = None if doc["rate"] is None else float(doc["rate"])
         failed = Failed.from_json(doc["failed"])
         return cls(Facts.from_json(doc["facts"]), tuple(map(RangeProof.from_json, doc["ranges"])), rate, failed)

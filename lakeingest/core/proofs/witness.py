@@ -205,7 +205,7 @@ class Met:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`. Raises ValueError, KeyError, TypeError or AttributeError for another document."""
+        """The inverse of `to_json`. Raises an error of `errors.DAMAGED` for another document."""
         return cls(
             str(doc["version"]),
             {str(server): _counts(counts) for server, counts in doc["rows"].items()},

@@ -53,8 +53,8 @@ def first_rows(rows: int, size: int) -> int:
 def next_rows(chunk_rows: int, wave: Sequence[Cost]) -> int:
     """The number of rows per chunk in the next wave, from the slowest and the largest chunk of the last `wave`.
 
-    `chunk_rows`: the number of rows per chunk for which the last wave was planned. The number grows only after full
-    chunks, because a wave of nearly empty chunks proves nothing about the next wave.
+    `chunk_rows`: the number of rows per chunk for which the last wave was planned. It grows at most to GROWTH times the
+    rows of the fullest chunk, because a wave of nearly empty chunks proves nothing about the next wave.
     """
     seconds = max(cost.seconds for cost in wave)
     size = max(cost.bytes for cost in wave)
@@ -81,8 +81,8 @@ def balanced_step(start: int, step: int, maximum: int, count: int, at_once: int)
     """The number of keys per chunk: `step`, or fewer in a table's last wave, so that all executors end together.
 
     `start` and `maximum`: the first and last key that is not read yet. A wave has up to `count` chunks, of which
-    `at_once` are read at the same time. In the last wave, the number of chunks becomes a multiple of `at_once`. If only
-    one chunk is left, or more than one wave, the result is `step`.
+    `at_once` are read at the same time. In the last wave, the number of chunks becomes a multiple of `at_once`, or less
+    if few keys are left. If only one chunk is left, or more than one wave, the result is `step`.
     """
     keys = maximum - start + 1
     is_last_wave = keys <= step * count

@@ -71,7 +71,7 @@ class Reread:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
+        """The inverse of `to_json`. Raises an error of `errors.DAMAGED` for anything else."""
         up_to = None if doc["up_to"] is None else key_from_json(doc["up_to"])
         return cls(tuple(int(number) for number in doc["signals"]), up_to)
 
