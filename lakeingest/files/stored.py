@@ -234,7 +234,7 @@ class Stored:
         raise away(self, last_error)
 
     def put_document(self, doc: Mapping[str, Any]) -> Seen:
-        """Replace the present version. The put has a condition, so that a late request cannot undo a later version."""
+        """Replace the present version, on a condition: a late request cannot undo a later one. Raises as `put_if`."""
         for _ in range(_TRIES):  # a try fails if another writer has replaced the document since `look`
             if (put := self.put_if(doc, self.look())) is not None:
                 return put

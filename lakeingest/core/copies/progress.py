@@ -237,7 +237,7 @@ class Progress:
 
         The spool watches the table from `covered_from` on. All rows must be read again, including the rows of missing
         chunks. When the last rows are read, the `signals` are answered. Raises ValueError if no chunk was read, or if
-        patches wait.
+        patches wait. `cascades`: as in the class.
         """
         if self.patches or not self.splits.all:
             raise ValueError(f"{self.table}: it has no rows that could be those of one position")

@@ -74,6 +74,7 @@ def resume(
 ) -> Continued:
     """How these copies are continued.
 
+    `spool`: None if none is stored.
     `asked`: tables that a person wants to have read again; their copies are started over if they cannot be continued.
     `unknown`: other tables have copies that cannot be loaded, and may need the stored spool.
 

@@ -57,7 +57,7 @@ class Checksum:
 
 
 def digest(kinds: Sequence[Kind], texts: Sequence[str | None]) -> Checksum:
-    """The checksum of one row, given the kind and the canonical text of each of its columns."""
+    """The checksum of one row, given the kind and the canonical text of each of its columns; None is NULL."""
     joined = "".join(
         _with_newline(text) if ends_with_newline(kind) else _with_octets(text)
         for kind, text in zip(kinds, texts, strict=True)
@@ -66,7 +66,7 @@ def digest(kinds: Sequence[Kind], texts: Sequence[str | None]) -> Checksum:
 
 
 def bucket(texts: Sequence[str | None], count: int) -> int:
-    """Which of `count` buckets a key is in, given the canonical text of each of its columns."""
+    """Which of `count` buckets a key is in, from 0 on, given the canonical text of each of its columns."""
     return zlib.crc32("".join(map(_with_octets, texts)).encode()) % count
 
 
