@@ -293,7 +293,7 @@ class Spool:
         return max(since, self.start)
 
     def backlog(self, table: TableId, after: Place, stop: Place | None = None) -> int:
-        """The number of change rows of the table in segments with a part after `after` and before `stop`; None: end."""
+        """The number of change rows of the table in segments with a part from `after` to `stop`; None: to the end."""
         end = self.position.place if stop is None else stop
         return sum(segment.rows_of(table) for segment in self._segments_between(after, end))
 

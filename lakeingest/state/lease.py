@@ -114,7 +114,7 @@ class Lease:
         self._renewed = taken  # the time just before the last renewal was requested, by this process's clock
 
     def assert_held(self) -> None:
-        """Raise LeaseLost unless this run still holds the lease, or an error of the storage. Precedes each commit."""
+        """Raise LeaseLost unless this run still holds the lease, or a storage error if lease.json cannot be read."""
         if self._is_expired:
             raise LeaseLost(
                 f"this run was paused, or could not renew {self._path}, for more than {VOID_SECONDS:.0f} s: "
