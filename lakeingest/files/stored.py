@@ -48,7 +48,7 @@ _REFUSED = (exceptions.AlreadyExistsError, exceptions.PreconditionError, FileNot
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A file or folder of an object store; `File` describes its operations. `seen` is the metadata from a listing."""
+    """A file or folder of an object store, as `File` describes it. `seen`: the metadata from a listing, or None."""
 
     bucket: Bucket
     key: str

@@ -34,7 +34,7 @@ class Measure:
     1970). `lag_bytes`: how much of the binlog comes after what readers see, up to what the source has written.
     `lag_seconds`: the time from the commit of the last change that readers see to the commit of the last spooled one.
     `error`: the name of the error that has stopped the table; '' if the table goes on. `max_staleness`: the objective
-    for the age, in seconds.
+    for the age, in seconds; None without one.
     `quarantined`: how many keys have no row in the copy because their rows failed a gate. `proven_since`: every row was
     last found equal to the source's at this time (seconds since 1970) or later. `companions`: for each companion of the
     copy, by its key of pipeline.yml, the name of the error for which it does not go on; '' if it goes on.

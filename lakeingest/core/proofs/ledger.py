@@ -92,7 +92,10 @@ def written(progress: Progress, inserted: int, deleted: int) -> Progress:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The last result of an expectation that a run has written, `at` this time (seconds since 1970)."""
+    """The last result of an expectation that a run has written, `at` this time (seconds since 1970).
+
+    `failing_rows` is None if the expectation does not blame single rows.
+    """
 
     success: bool
     failing_rows: int | None

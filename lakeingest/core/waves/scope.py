@@ -10,10 +10,11 @@ from lakeingest.core.waves.splits import key_from_json, range_from_json
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The rows of a table to read again: all keys of a range, listed keys, or the rows for which a condition holds.
+    """The rows of a table to read again: all keys of a `range`, listed `keys`, or the rows for which `where` holds.
 
-    The unbounded range is the whole table. Listed keys are sorted, and no key is listed twice. `gap`, only for a whole
-    table: the rows of a stopped copy are kept and compared with the source, and only wrong rows are written.
+    The other two are None. The unbounded range is the whole table. Listed keys are sorted, and no key is listed twice.
+    `gap`, only for a whole table: the rows of a stopped copy are kept and compared with the source, and only wrong rows
+    are written.
     """
 
     range: KeyRange | None = None

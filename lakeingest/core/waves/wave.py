@@ -39,7 +39,7 @@ class MergePlan:
 
     @property
     def start(self) -> Place:
-        """The least mark: the merge reads the spool after this place, up to and including the stop."""
+        """The least mark: the merge reads the spool after this place, up to and including the stop. It needs a mark."""
         return min(mark for _, mark in self.marks)
 
     def should_apply(self, place: Place, key: Key) -> bool:
