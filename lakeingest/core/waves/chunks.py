@@ -81,8 +81,9 @@ def balanced_step(start: int, step: int, maximum: int, count: int, at_once: int)
     """The number of keys per chunk: `step`, or fewer in a table's last wave, so that all executors end together.
 
     `start` and `maximum`: the first and last key that is not read yet. A wave has up to `count` chunks, of which
-    `at_once` are read at the same time. In the last wave, the number of chunks becomes a multiple of `at_once`, or less
-    if few keys are left. If only one chunk is left, or more than one wave, the result is `step`.
+    `at_once` are read at the same time; `count` is a multiple of `at_once`. In the last wave, the number of chunks
+    becomes one, too, or less if few keys are left. If only one chunk is left, or more than one wave, the result is
+    `step`.
     """
     keys = maximum - start + 1
     is_last_wave = keys <= step * count
