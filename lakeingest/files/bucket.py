@@ -31,7 +31,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A bucket's address, and how its store is reached. It is pickled, so that executors can use it."""
+    """A bucket's address, and how its store is reached. It is pickled, so that executors can use it.
+
+    Methods raise the errors of the store's client, among them FileNotFoundError; `Stored` turns the others into ours.
+    """
 
     uri: str
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # credentials may be among them

@@ -94,7 +94,7 @@ class File(Protocol):
         """The contents, and their version, which `put_after` takes as `seen`."""
 
     def read_together(self, files: Sequence[Self]) -> list[bytes]:
-        """The contents of several files of this bucket or machine."""
+        """The contents of several files of this bucket or machine, in their order."""
 
     def append(self, doc: Mapping[str, Any]) -> None:
         """Add a line with a document to a log, durably."""
@@ -129,7 +129,7 @@ class File(Protocol):
         """Whether the file exists. A folder of this machine counts, too."""
 
     def looked_at(self) -> Self:
-        """The file as a listing would return it: a file in a store has its present metadata."""
+        """The file as a listing would return it: a file in a store has its present metadata. It may be missing."""
 
     def size(self) -> int:
         """The size in bytes."""
@@ -262,7 +262,7 @@ def parsed(contents: bytes) -> Any:
 
 
 def read_all(files: Sequence[File]) -> list[bytes]:
-    """The contents of several files of one bucket or machine."""
+    """The contents of several files of one bucket or machine, in their order; [] for no file."""
     return files[0].read_together(files) if files else []
 
 

@@ -129,5 +129,5 @@ class _Watched(Mapping[TableId, tuple[str, int] | None]):
 
 
 def manifests_in(folder: File) -> list[File]:
-    """The files of the manifests of a spool, in the order of their numbers, which `Spool.reach_back` makes negative."""
+    """The files of a spool's manifests, in the order of their numbers, which `Spool.reach_back` may make negative."""
     return sorted((folder / "segments").listed("*.json"), key=lambda file: int(file.stem))

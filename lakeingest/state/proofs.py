@@ -24,7 +24,7 @@ def read_proof(state: File, table: TableId) -> TableProof | None:
 
 
 def read_proofs(state: File, tables: Iterable[TableId]) -> dict[TableId, TableProof]:
-    """The states of the ranges of these tables, if they have a document. One listing says which tables have one.
+    """The states of the ranges of those tables whose document can be read. One listing says which tables have one.
 
     Raises StorageFailed if the folder cannot be listed.
     """
