@@ -63,10 +63,11 @@ def names_storage_errors(
 def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> Iterator[None]:
     """Raise a storage failure in the block as an error of ours. Every other error passes unchanged.
 
-    `where` are the files that the block reads and writes, and `catalog` is their catalog.
+    ConnectionError and TimeoutError are such others. `where` are the files that the block reads and writes, and
+    `catalog` is their catalog.
 
     Raises:
-        StorageFailed: no space, no permission, a broken disk or database.
+        StorageFailed: no space, no permission, a broken disk or database, or a server that refuses the request.
         StateUnreadable: a file is gone or damaged.
         Retryable: another process holds the catalog, or memory is short.
         CatalogAway: the server of the catalog does not answer, or fails.
@@ -181,7 +182,7 @@ def _causes(java: Any) -> Iterator[tuple[set[str], str]]:
 
 
 def database_error(catalog: Path | str, message: str) -> LakeIngestError:
-    """Our error for a message of the catalog's database."""
+    """Our error for a message of the catalog's database: Retryable if another process holds it, else StorageFailed."""
     # "already exists": two processes that open a new catalog at the same time both create its tables
     if "locked" in message or "already exists" in message:
         return catalog_held(catalog)

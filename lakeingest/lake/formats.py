@@ -130,7 +130,7 @@ def open_rollbacks(config: Config) -> Rollbacks:
 
 
 def open_points(config: Config) -> Points:
-    """The Points of the configured format."""
+    """The Points of the configured format. Raises NotBuiltYet for shards."""
     return package_of(config).points(config)
 
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class HeldFile(Protocol):
     """A data file of a commit. What reads the file raises StateUnreadable if the file is missing or damaged.
 
-    `count`, `keys` and `first_rows` read the file, and `rows` may; `may_have` does not.
+    It raises ForeignWrite if the file is of another format. `count`, `keys` and `first_rows` read the file, and `rows`
+    may; `may_have` does not.
     """
 
     @property
@@ -49,10 +50,13 @@ class Held(Protocol):
 
     @property
     def files(self) -> Sequence[HeldFile]:
-        """All files with rows."""
+        """All files of rows; those of deletes are not among them."""
 
     def faulty_deletes(self) -> Sequence[str]:
-        """The faults of new files of deletes, such as a position beyond the end of a file; empty if there are none."""
+        """The faults of new files of deletes, such as a position beyond the end of a file; empty if there are none.
+
+        Raises as HeldFile if a file of deletes is missing or damaged.
+        """
 
 
 Auditing = Callable[[Held], None]  # raises AuditFailed if readers must not see the commit

@@ -24,14 +24,17 @@ _LOCAL = "file://"
 
 
 def owner_here(config: Config) -> Owner:
-    """The pipeline with its present id, which is '' before the first run with this state folder."""
+    """The pipeline with its present id, which is '' before the first run with this state folder.
+
+    Raises StateUnreadable if identity.json is damaged.
+    """
     return Owner(config.name, _id_in(state_of(config)), address_of(config))
 
 
 def identify(config: Config) -> Owner:
     """The pipeline of this state folder. The folder gets a new id if it has no id, or is a copy of another folder.
 
-    A new id or address is stored in identity.json. The caller holds the lease.
+    A new id or address is stored in identity.json. The caller holds the lease. Raises as `owner_here`.
     """
     state, here = state_of(config), address_of(config)
     doc = _read(state)

@@ -111,7 +111,7 @@ class Finding(Protocol):
     """What a format has to offer for the notes: it looks at copies, and trusts earlier looks."""
 
     def find(self, table: TableId) -> Known | None:
-        """Look at the table. Returns what was found; None if nothing of it can be noted. Raises as a look does."""
+        """Look at the table. Returns what was found; None if nothing of it can be noted. Raises as `Tables.look`."""
 
     def trust(self, table: TableId, listings: Listings) -> None:
         """Note that all files in `listings`, those of the commit from which the run goes on, exist."""
@@ -180,7 +180,7 @@ class KnownCopies:
         return found
 
     def store(self, tables: Iterable[TableId], find: Callable[[TableId], Known | None]) -> None:
-        """Note what is known of these tables, and of no other.
+        """Note what is known of these tables, and of no other. Nothing is noted if `pointers` has no answer.
 
         `find`, as in Finding, looks at tables that have changed, and at tables whose listings are not noted.
         """

@@ -16,7 +16,7 @@ class Logs(Protocol):
     """
 
     def writer(self, staged: Staged, lift: Lift | None) -> Writer:
-        """A writer of rows for `append`, which have the columns after the lift."""
+        """A writer of rows for the next `append`: with the columns after the lift or, without a lift, of `staged`."""
 
     def append(
         self,
@@ -35,8 +35,8 @@ class Logs(Protocol):
     def remove_before(self, staged: Staged, name: str, day: date, progress_of: Callable[[int], Progress]) -> Staged:
         """Remove each file whose rows all have a time before this day (UTC) in the column `name`; no file is read.
 
-        Readers see the removal at once. `progress_of` returns the new progress for the number of removed rows.
-        Returns `staged` if there is nothing to do.
+        A file without statistics of the column stays. Readers see the removal at once. `progress_of` returns the new
+        progress for the number of removed rows. Returns `staged` if there is nothing to do.
         """
 
     def combine(self, staged: Staged) -> Staged:

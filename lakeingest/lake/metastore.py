@@ -18,7 +18,7 @@ _PORT = 9083
 
 
 class TimedClient(_HiveClient):
-    """PyIceberg's client with a time limit. A request without an answer raises an error of `thrift`."""
+    """PyIceberg's client with a time limit. A request that fails, or gets no answer, raises an error of `thrift`."""
 
     @classmethod
     def of(cls, properties: dict[str, str]) -> Self:

@@ -80,5 +80,6 @@ class Adoptions(Protocol):
     def adopt(self, table: TableId) -> None:
         """Make this pipeline the owner. From then on, no commit that the former owner has prepared takes effect.
 
-        Raises StaleWriter if the former owner commits at the same time.
+        The caller has asked `owner`, which finds out whether there is a copy. Raises StaleWriter if the former owner
+        commits at the same time.
         """

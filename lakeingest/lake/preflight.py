@@ -15,7 +15,7 @@ class Copies:
     """The copies that the lake has. `staged` has those that a run can continue, `properties` their table properties.
 
     `refused` has, for each other copy, the reason why no run can continue the copy. `unopened` is the reason why the
-    catalog cannot be opened; None if it can be opened.
+    catalog cannot be opened, and the rest is empty; None if it can be opened.
     """
 
     staged: Mapping[TableId, Staged] = field(default_factory=dict)

@@ -64,10 +64,10 @@ class Rollbacks(Protocol):
     """Finds what others changed in copies, and takes it back."""
 
     def found(self, table: TableId) -> Rollback | None:
-        """The rollback after which a run can continue; None if nobody else changed the table. Nothing is changed.
+        """The rollback after which a run can continue; None if nobody else changed the table, or there is none.
 
-        Raises NotOurTable if someone else made the table. Raises ForeignWrite, with the reason, if the changes of
-        others cannot be taken back.
+        Nothing is changed. Raises NotOurTable if someone else made the table; NotOurCopy if it is another pipeline's;
+        ForeignWrite, with the reason, if the changes of others cannot be taken back.
         """
 
     def roll_back(self, table: TableId, wanted: Rollback) -> None:

@@ -70,7 +70,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What one look at a table finds: `staged`, which `recover` would return, and the table properties."""
+    """What one look at a table finds: `staged`, as `Tables.inspect` returns it, and the table properties."""
 
     staged: Staged
     properties: Mapping[str, str]
@@ -132,14 +132,14 @@ class RowReader(Protocol):
     """Reads some columns of a commit's rows. It is pickled and sent to executors."""
 
     def read(self) -> pa.Table:
-        """The columns, with the types of the format."""
+        """The columns, with the types of the format. Raises StateUnreadable if a file is gone or damaged."""
 
 
 class BatchReader(Protocol):
     """Reads some columns of a commit's rows a part at a time. It is pickled and sent to worker processes."""
 
     def batches(self) -> Iterator[pa.Table]:
-        """The columns of all rows that readers see, with the types of the format.
+        """The columns of all rows that a reader of the commit would find, with the types of the format.
 
         Raises StateUnreadable or ForeignWrite if a file is damaged, or is not as lakeingest writes it.
         """
@@ -161,7 +161,7 @@ class Tables(Protocol):
     settings: config.Target
 
     def exists(self) -> bool:
-        """Whether the lake exists. The call also opens a lake that exists."""
+        """Whether the lake exists; if it does, the call opens it. Raises CatalogAway if the catalog does not answer."""
 
     def names(self, *, shown: bool = False) -> Collection[tuple[str, str]]:
         """The namespace and name of every table in the lake, whoever made it. Our unpublished tables are included.
@@ -179,12 +179,13 @@ class Tables(Protocol):
         - If files of the last commits are missing or damaged, staging goes back to the newest commit with all its
           files. If files of the commit that readers see are damaged, readers go back to an older commit, too.
 
-        Raises NotOurTable when someone else made the table. Raises ForeignWrite when someone else changed its rows,
-        columns or partitions.
+        Raises NotOurTable when someone else made the table; NotOurCopy when it is another pipeline's; ForeignWrite when
+        someone else changed its rows, columns or partitions; PartitionsDiffer when pipeline.yml asks for other ones;
+        StateUnreadable when no commit has all its files or, on Hudi, which never goes back, when readers lack a file.
         """
 
     def inspect(self, table: TableId) -> Staged | None:
-        """Return what `recover` would return, but change nothing. This is safe while a run is at work."""
+        """Return what `recover` would return without its repairs, and change nothing. Safe while a run is at work."""
         looked = self.look(table)
         return None if looked is None else looked.staged
 
@@ -201,7 +202,7 @@ class Tables(Protocol):
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
         """Make an empty table, invisible to readers until its first publish.
 
-        Raises StaleWriter when another run made it first.
+        Raises StaleWriter when another run made it first; UnsupportedTable, NotOurTable, NotOurCopy when it is refused.
         """
 
     def discard(self, table: TableId) -> None:
@@ -271,8 +272,8 @@ class Staging(Protocol):
         """Remove all rows in one commit on staging, with this progress. Readers see the rows until the next publish.
 
         Later commits have the columns of `schema`. `known` has the old name of each of these columns, or None for a new
-        column. If `known` itself is None, all columns keep their names. Raises SchemaChanged if the format cannot give
-        the table another key.
+        column. If `known` itself is None, all columns keep their names. Raises UnsupportedTable or PartitionsDiffer if
+        the copy cannot have these columns.
         """
 
     def rewriters(self, staged: Staged, lift: Lift) -> Sequence[Rewriter]:
@@ -285,8 +286,8 @@ class Staging(Protocol):
         """Give all rows the table's next definition, in one commit on staging with this progress.
 
         `rewritten` has the results of the Rewriters for the same commit and lift. A renamed column keeps its values.
-        Readers see neither the new columns nor the rewritten rows before the next publish. Raises SchemaChanged if the
-        format cannot make the change.
+        Readers see neither the new columns nor the rewritten rows before the next publish. Raises PartitionsDiffer as
+        `rewriters`, and StaleWriter also if someone has added a column since.
         """
 
 
@@ -320,7 +321,7 @@ class Publishing(Protocol):
     """Reads the rows of a commit, and lets readers see the commit. For gates, publishes and `verify`."""
 
     def read(self, table: TableId, version: int) -> "DataFrame":
-        """The rows of one commit."""
+        """The rows of one commit. Raises StaleWriter if the commit is not found any more."""
 
     def batch_readers(
         self,
@@ -354,6 +355,7 @@ class Publishing(Protocol):
 
         Raises:
             AuditFailed: `audit` has raised it. Readers see no difference.
+            KeyDoubled: with a global key, readers would see one key in two shards. They see no difference.
             StateUnreadable: a file of the commit is gone or damaged, or two of its rows have the same key.
             MainMoved: readers no longer see `staged.published`, because someone compacted the table.
             ForeignWrite: readers no longer see `staged.published`, because someone else changed its rows.
@@ -366,7 +368,7 @@ class Publishing(Protocol):
         """Publishes several tables at once; None if the lake can only publish one table after the other."""
 
     def properties(self, table: TableId) -> Mapping[str, str]:
-        """The table properties that the last publish set."""
+        """The properties of the table; on Hudi, those of the commit that readers see: none before the first publish."""
 
 
 class Upkeep(Protocol):

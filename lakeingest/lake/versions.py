@@ -38,8 +38,8 @@ class Versions(Protocol):
     def published(self, table: TableId, before: int | None = None) -> Sequence[Published]:
         """The published versions that can still be read, the oldest first; none if nothing is published.
 
-        `before` is the version that readers saw when the copy was started over: versions up to it are left out. None:
-        no version is left out.
+        `before` is the version that readers saw when the copy was started over: versions up to it are left out. None,
+        or a version that is gone: no version is left out.
         """
 
     def fingerprint(self, table: TableId, version: int) -> str:

@@ -69,7 +69,7 @@ class Waiting:
     def due(self, most: int | None = None) -> Iterator[Removal]:
         """The removals that have waited for long enough, the oldest first.
 
-        Only the `most` oldest removals are checked; None: all of them.
+        Only the `most` oldest removals are checked; None: all of them. One whose time is ahead of the clock waits anew.
         """
         now: Moment | None = None
         for file in self._files()[:most]:
@@ -85,7 +85,7 @@ class Waiting:
             yield removal
 
     def all(self) -> list[Removal]:
-        """All removals, whether they are due or not."""
+        """All removals, whether they are due or not. Damaged ones are left out, and deleted."""
         removals = [self._read(file) for file in self._files()]
         return [removal for removal in removals if removal is not None]
 
@@ -94,7 +94,8 @@ class Waiting:
 
         The folder's note, `began.json`, says since when removals are stored here: earlier removals may be missing. Once
         the note is older than the longest query, no query can read their files any more. If the note is missing,
-        because the folder was lost or nothing was removed yet, the note is made, and False is returned.
+        because the folder was lost or nothing was removed yet, or if its time is ahead of the clock, the note is made
+        anew, and False is returned.
         """
         if not self.longest_query:  # removals do not wait
             return True

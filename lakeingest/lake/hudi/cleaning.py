@@ -28,8 +28,8 @@ _UNTIL = "until"  # the key of a removal: files that this commit or an older one
 def clean(folder: File, waiting: Waiting) -> None:
     """Store a removal of the files that only archived commits need, and delete the files whose removal is due.
 
-    Once the removal is stored, Hudi refuses new queries that would read these files. The next call finishes a call that
-    failed or was interrupted.
+    Once the removal is stored, Hudi refuses new queries that would read these files. A failure to store or to
+    delete raises nothing: the next call finishes a call that failed or was interrupted.
     """
     commits = [begun for _, begun, _ in writes(folder)]
     if not commits:

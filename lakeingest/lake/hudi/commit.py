@@ -131,7 +131,7 @@ class Commit:
 
 
 def roll_back(folder: File) -> None:
-    """Delete the files of incomplete commits, then the entries of these commits in the timeline.
+    """Delete the files of incomplete commits, then the entries of these commits in the timeline, and all markers.
 
     A writer that is still at work on such a commit cannot complete the commit later, because `Commit.complete` needs
     the entry `inflight`.

@@ -58,7 +58,7 @@ class Metastore:
         self._parameters(table)
 
     def is_up_to_date(self, table: TableId, instant: str) -> bool:
-        """Whether the table is registered as of the commit `instant`; True if no metastore is configured."""
+        """Whether the table is registered as of this commit; True without a metastore. Raises as `assert_ours`."""
         if not self.is_configured:
             return True
         return self._parameters(table).get(_LAST_COMMIT) == instant

@@ -101,7 +101,7 @@ class Publication:
         rows whose key is only in the old copy.
 
         Raises SchemaChanged if a copy that was started over has other columns or another key: the statement cannot
-        change them.
+        change them; ClockBehind as `await_clock`.
         """
         if self._replaces_all_files and self._write_all_files(spark):
             return

@@ -41,7 +41,10 @@ class HudiRows:
     bounds: Bounds | None = None
 
     def batches(self) -> Iterator[pa.Table]:
-        """The columns of all rows of the files, a part at a time."""
+        """The columns of all rows of the files, a part at a time.
+
+        Raises StateUnreadable if a file is gone or damaged, lacks a column, or does not say the calendar of old dates.
+        """
         for file in self.files:
             with storage_errors(str(file)), parse_errors(str(file)), files.parquet(file) as opened:
                 if missing := set(self.names) - set(opened.schema_arrow.names):

@@ -206,7 +206,7 @@ class HudiTarget(StagedTarget[Instant]):
     ) -> list[HudiRows] | None:
         """Readers of the newest file of each bucket. None if the commit is not the published one.
 
-        None also if others have clustered the table, because readers see other files then.
+        None also if others have clustered the table, because readers see other files then, or changed its form.
         """
         published = self._published(table)
         if published is None or published.version != version or published.read_at != published.time:
@@ -215,7 +215,7 @@ class HudiTarget(StagedTarget[Instant]):
 
     @names_storage_errors
     def properties(self, table: TableId) -> Mapping[str, str]:
-        """The properties of the commit that readers see."""
+        """The properties of the commit that readers see; none if nothing is published."""
         published = self._published(table)
         return {} if published is None else published.properties
 

@@ -40,7 +40,7 @@ class Instant:
     """A completed write of the timeline. `time` is the time when the write began, in UTC: Hudi's name for the write.
 
     `read_at` is the time as of which readers read the rows of this write: `time`, or the time of a later clustering by
-    others.
+    others. What reads a property raises StateUnreadable if it is missing or damaged, but `partitions` may be missing.
     """
 
     time: str
@@ -125,7 +125,7 @@ def commits_of(folder: File) -> list[tuple[str, str, File]]:
 
 
 def moment(instant: str) -> datetime:
-    """The time of an instant of the timeline, up to milliseconds."""
+    """The time of an instant of the timeline, up to milliseconds. Raises ValueError for any other text."""
     return datetime.strptime(instant[:DIGITS], MOMENT).replace(tzinfo=UTC)
 
 

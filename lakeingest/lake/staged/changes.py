@@ -15,7 +15,7 @@ _NUMBER = "_lakeingest_number"
 def last_changes(merges: Sequence[Sequence[File]], key: Sequence[str]) -> pa.Table | None:
     """The last change of each key. `merges` has the files of changes of each merge, the oldest merge first.
 
-    Returns None if there are no changes.
+    Returns None if there are no files. Raises as `read_rows`.
     """
     tables = [read_rows(file) for merge in merges for file in merge]
     if not tables:
@@ -30,16 +30,17 @@ def last_changes(merges: Sequence[Sequence[File]], key: Sequence[str]) -> pa.Tab
 
 
 def read_rows(file: File, columns: Sequence[str] | None = None, *, in_threads: bool = True) -> pa.Table:
-    """The rows of a file, with all columns or only `columns`. Raises StateUnreadable if the file is damaged.
+    """The rows of a file, with all columns or only `columns`.
 
-    `in_threads`: threads share the columns. That is slower if other files are read at the same time.
+    Raises StateUnreadable if the file is damaged, and FileNotFoundError if it is gone. `in_threads`: threads share the
+    columns. That is slower if other files are read at the same time.
     """
     with parse_errors(str(file)), files.parquet(file) as opened:
         return opened.read(None if columns is None else list(columns), use_threads=in_threads)
 
 
 def read_all_rows(staged_files: Iterable[File]) -> pa.Table:
-    """The rows of all these files of staging.
+    """The rows of all these files of staging, of which there is at least one. Raises as `read_rows`.
 
     If only some of the files have a column, the source has dropped it. It is NULL in the rows of files without it.
     """

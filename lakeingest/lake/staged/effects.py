@@ -25,10 +25,10 @@ def effects_of(
 ) -> Effects:
     """The number of keys that a merge inserts, updates and deletes.
 
-    `changes` are the files of the merge's changes, which have each key only once. `rows` are the files of the rows that
-    the merge changes, and `merges` the files of earlier changes of these rows. All changes have the column DELETED. If
-    the table keeps deleted rows (`keeps_deleted`), no change deletes a row. Raises StateUnreadable if two rows have the
-    same changed key.
+    `changes` are the files of the merge's changes, at least one, which have each key only once. `rows` are the files of
+    the rows that the merge changes, and `merges` the files of earlier changes of these rows, the oldest merge first.
+    All changes have the column DELETED. If the table keeps deleted rows (`keeps_deleted`), no change deletes a row.
+    Raises StateUnreadable if two rows have the same changed key.
     """
     changed = pa.concat_tables(read_rows(file, [*key, DELETED]) for file in changes)
     numbered = changed.select(list(key)).append_column(_NUMBER, pa.array(np.arange(changed.num_rows)))

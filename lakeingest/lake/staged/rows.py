@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def rows_after_commits(
     visible: "Callable[[], DataFrame] | None", staging: File, commits: Sequence[StagingCommit], spark: "SparkSession"
 ) -> "DataFrame":
-    """The rows of the table after `commits`, the commits of staging since the published one.
+    """The rows of the table after `commits`, the commits of staging since the published one: at least one.
 
     Each commit names files of rows or files of changes, in the folder `staging`. All changes are applied to
     - the rows of the commits, if a copy begins: `visible` is None, or a commit starts the copy over
@@ -43,7 +43,7 @@ def rows_after_changes(rows: "DataFrame", changes: "DataFrame", key: Sequence[st
 
 
 def staged_rows(folder: File, names: Sequence[str], spark: "SparkSession") -> "DataFrame":
-    """The rows of the files `names` in the folder of staging.
+    """The rows of the files `names` in the folder of staging: at least one.
 
     All files have the same columns. The first file tells these columns, so that Spark runs no job to infer them.
     """

@@ -106,7 +106,7 @@ class StagingFolder:
     path: File
 
     def commits(self, since: int | None = None) -> list[StagingCommit]:
-        """All commits. With `since`, the commit of this version and all later commits; empty if no commit has it."""
+        """All commits; with `since`, from this version on, or none without it. Raises StateUnreadable if damaged."""
         listed = self.path.listed("*.json")
         commits = [self._parsed(file, text) for file, text in zip(listed, files.read_all(listed), strict=True)]
         if since is None:
@@ -134,7 +134,7 @@ class StagingFolder:
         """The files with the rows of the commit `version`, and the files of each merge that changes these rows.
 
         `published` is the version that readers see, None before the first publish. `visible` returns the files with the
-        rows of that version.
+        rows of that version. Raises StaleWriter as `between`.
         """
         if published == version:
             return visible(), []
@@ -152,7 +152,7 @@ class StagingFolder:
         return self._parsed(listed[-1], listed[-1].read())
 
     def begin(self, progress: Progress, key: Sequence[str], rows: pa.Table, partitions: Named = ()) -> StagingCommit:
-        """Make the first commit of a new table. `rows` has the columns of the table, and no rows."""
+        """Make the first commit of a new table; `rows` has its columns, and no rows. Raises StaleWriter as `append`."""
         (self.path / "data").make_folder()
         version, empty_file = _new_version(), self.write(rows)
         # None: the commit has no base
@@ -160,7 +160,7 @@ class StagingFolder:
         return self._create(commit)
 
     def begin_at(self, version: int, progress: Progress, key: Sequence[str], partitions: Named = ()) -> StagingCommit:
-        """Make the first commit of a new folder. It names no files, because its rows are in the published `version`."""
+        """As `begin`, for a table that readers see: the rows are in the published `version`, so no file is named."""
         (self.path / "data").make_folder()
         # `version` twice: the commit has the published version, and the folder builds on this version
         return self._create(StagingCommit(1, version, version, progress, tuple(key), partitions=partitions))
@@ -179,7 +179,7 @@ class StagingFolder:
     ) -> StagingCommit:
         """Make a commit on the version `base`. With None as `key` or `partitions`, that of the last commit stays.
 
-        Raises StaleWriter if `base` is not the last version.
+        Raises StaleWriter if `base` is not the last version, or if another run makes a commit first.
         """
         last = self.last()
         if last.version != base:
@@ -273,8 +273,8 @@ class StagingFolder:
     def sweep(self, version: int) -> None:
         """Delete the commits before the commit `version`, and the files that no commit after it names.
 
-        Readers see `version` now. Its commit stays, without its files. Rows that Spark wrote for `StagedTarget.readers`
-        are deleted after an hour.
+        Readers see `version` now. Its commit stays, without its files; if it is missing, none is deleted. Rows that
+        Spark wrote for `StagedTarget.readers` are deleted after an hour.
         """
         # Step 1: delete old rows of `StagedTarget.readers`
         if compared := self._files_by_name("compared").values():

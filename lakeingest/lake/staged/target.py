@@ -189,7 +189,7 @@ class StagedTarget(Target, Generic[Published]):
         return self._replace_rows(staged, lift.after, progress, rewritten, partitions)
 
     def read(self, table: TableId, version: int) -> "DataFrame":
-        """The rows of the published commit, or of a commit of staging."""
+        """The rows of the published commit, or of a commit of staging. Raises StaleWriter if `version` is neither."""
         spark = self._open_spark()  # before the block: a failure to start Spark is no failure of the storage
         with self.storage_errors():
             return self._read(table, version, spark)

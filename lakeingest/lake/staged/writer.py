@@ -57,7 +57,8 @@ class StagedRows:
     ) -> Self:
         """Let Spark write the columns `names` of all rows from the least lower bound to the greatest upper bound.
 
-        Bounds limit the first of these columns. Rows that are between two of the `bounds` are written, too.
+        Bounds limit the first of these columns. Rows that are between two of the `bounds` are written, too; all rows,
+        if an item is None. There is at least one item.
         """
         first_column = rows[quote(names[0])]
         # an item of `bounds`, or one side of an item, can be None: then no row is left out on that side
