@@ -78,8 +78,8 @@ class Instant:
         return self._parsed(property_name, _names)
 
     def progress(self, table: TableId) -> Progress:
-        """The table's progress as of this commit. Raises StateUnreadable if the property is damaged."""
-        return parse_progress(table, f"commit {self.time}", self.properties[PROGRESS])
+        """The table's progress as of this commit. Raises StateUnreadable if the property is missing or damaged."""
+        return parse_progress(table, f"commit {self.time}", self._parsed(PROGRESS, str))
 
     def _parsed(self, name: str, parse: Callable[[str], T]) -> T:
         """What `parse` makes of the property. Raises StateUnreadable if the property is missing or damaged."""
