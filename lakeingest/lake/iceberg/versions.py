@@ -32,7 +32,7 @@ class IcebergVersions:
     def published(self, table: TableId, before: int | None = None) -> list[Published]:
         """The snapshots of ours that main was at, by the table's log of main, in the order of their places.
 
-        With `before`, only snapshots that main was at after the snapshot `before`.
+        With `before`, only snapshots that main was at after the snapshot `before`; all, if the log does not have it.
         """
         loaded = self._loaded(table)
         if loaded is None or published_snapshot(loaded) is None:
@@ -59,7 +59,7 @@ class IcebergVersions:
         return parse_progress(table, f"snapshot {version}", text).fingerprint
 
     def last(self, table: TableId) -> Staged | None:
-        """The state from which a run would continue; None if the table does not exist, or has lost its progress."""
+        """The state as by `Tables.inspect`; None if the table does not exist, or has lost its progress."""
         return self._target.inspect(table) if self._target.exists() else None
 
     def rows(self, schema: TableSchema, version: int) -> Iterator[pa.RecordBatch]:

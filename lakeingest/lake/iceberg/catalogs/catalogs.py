@@ -15,7 +15,7 @@ from lakeingest.lake.iceberg.storage.durable import IO
 def open_catalog(settings: config.Target) -> Catalog:
     """Open the catalog of the target. An embedded catalog is made if it does not exist.
 
-    Raises OperatorNeeded if the client library of this type of catalog is not installed.
+    Raises OperatorNeeded if the client library of this type of catalog is not installed. Its own errors pass unchanged.
     """
     catalog_type = _TYPES[settings.catalog.type or "sql"]  # None: the embedded catalog
     try:

@@ -150,7 +150,10 @@ class EmbeddedCatalog(DatabaseCatalog):
         return self.load_table(identifier)
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:  # noqa: FBT001, FBT002 - as PyIceberg
-        """Make a table from its metadata.json. Raises TableAlreadyExistsError; NoSuchNamespaceError."""
+        """Make a table from its metadata.json. Raises TableAlreadyExistsError; NoSuchNamespaceError.
+
+        `overwrite` is not implemented.
+        """
         if overwrite:
             raise NotImplementedError
         namespace, name = self._names(identifier)

@@ -62,7 +62,7 @@ class Audit:
         return {path: [(path, length), *others], **{other: noted[other] for other, _ in others}}
 
     def find_damage(self, table: TableId, loaded: Table, version: int) -> str | None:
-        """Check a snapshot when the run opens its table. Returns the problem with a file; None if all is well."""
+        """Check a snapshot when the run opens its table. Returns the problem with a file; None if none was found."""
         complete, listings = self._complete[table], self._listings[table]
         if self._notes is None:
             return find_damage(loaded, version, complete, listings=listings)

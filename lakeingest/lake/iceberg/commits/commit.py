@@ -137,7 +137,7 @@ def until_known(table: TableId, send: Callable[[], object], look: Callable[[], b
 def commit_together(
     catalog: JointCatalog, requests: Sequence["Request"], load: Callable[[int], Table | None]
 ) -> JointAnswer:
-    """Send the requests, each of another table, as one commit.
+    """Send the requests, each of another table, as one commit. There is at least one.
 
     `load` returns the current table of the request with this number. A request that is not known to have taken effect
     may take effect later: send it again by `commit`, because at most one copy of a request takes effect. All requests

@@ -21,7 +21,7 @@ from lakeingest.lake.marks import POSITION
 
 
 def newest_whole(loaded: Table) -> Snapshot | None:
-    """Our newest commit whose files are complete; None if no commit of ours is complete.
+    """Our newest commit whose files are complete, as far as `find_damage` looks; None if no commit of ours is complete.
 
     Commits on staging that are not older than main are tried first, then the commits that were published.
     """

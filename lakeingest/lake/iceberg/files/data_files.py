@@ -99,7 +99,7 @@ def read_rows(table: TableFiles, file: DataFile, names: Sequence[str], most: int
     """The columns `names` of all rows of a file, also of deleted rows, with the table's types, whoever wrote the file.
 
     With `most`, only about the first `most` rows are read. Raises StateUnreadable if the file is damaged; ForeignWrite
-    if it is no Parquet file.
+    if it is no Parquet file; FileNotFoundError if it is gone.
     """
     with _opened(table, file) as parquet:
         return project(table.metadata.schema(), parquet, names, most)
@@ -177,7 +177,10 @@ def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
 
 
 def are_within(values: pa.ChunkedArray, bounds: tuple[Any, Any] | None) -> pa.ChunkedArray:
-    """For each value of a column, whether it is within these bounds of it; True for each value if they are unknown."""
+    """For each value of a column, whether it is within these bounds of it; True if they are unknown.
+
+    NULL gives NULL, and False if the bounds are unknown.
+    """
     if bounds is None:
         return pc.is_valid(values)
     lower, upper = (pa.scalar(end, values.type) for end in bounds)

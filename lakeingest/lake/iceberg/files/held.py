@@ -86,7 +86,7 @@ class IcebergFile:
         return self._living(names)
 
     def first_rows(self, names: Sequence[str], most: int) -> pa.Table:
-        """The columns `names` of the rows that are not deleted, among the first `most` rows."""
+        """The columns `names` of the rows that are not deleted, among about the first `most` rows."""
         return self._living(names, most)
 
     def _living(self, names: Sequence[str], most: int | None = None) -> pa.Table:
@@ -110,7 +110,7 @@ class IcebergHeld:
 
     @cached_property
     def files(self) -> list[IcebergFile]:
-        """All files with rows."""
+        """All files of rows. Raises NotByPosition as `files_with`."""
         new_rows, _ = self._new_files
         new_paths = {file.file_path for file in new_rows}
         opened = SmallFiles(self._table)

@@ -114,7 +114,7 @@ def assert_outlived(table: TableId, metadata: TableMetadata, new: Schema) -> Non
 
 
 def divided(metadata: TableMetadata, rows: pa.Table) -> Iterator[tuple[Record, pa.Table]]:
-    """Each partition of the rows, with its rows in their order. Without partitions: all rows, and an empty Record."""
+    """Each partition of the rows, with its rows in their order; an empty Record with `rows` if either is missing."""
     spec, schema = metadata.spec(), metadata.schema()
     if spec.is_unpartitioned() or not rows.num_rows:
         yield Record(), rows

@@ -78,7 +78,7 @@ def row_readers(
 
     `bounds` limit the first of these columns. If `bounds` is None, the readers read all files of the snapshot. The list
     is empty if no file may have rows within `bounds`. A reader reads files of about `most_rows` rows. Files in which
-    the boolean column `flag` is nowhere true are left out.
+    the boolean column `flag` is nowhere true are left out. Raises as `files_with`.
     """
     groups: list[list[FileScanTask]] = []
     group_rows = most_rows  # so that the first file begins a group

@@ -33,7 +33,7 @@ class IcebergAdoptions:
         return None if text is None else Owner.of_text(text)
 
     def adopt(self, table: TableId) -> None:
-        """Name this pipeline as the owner in one commit.
+        """Name this pipeline as the owner in one commit. Raises UsageError without a table, and as `commit`.
 
         Changes by others are not checked here: the next run refuses them.
         """

@@ -72,7 +72,10 @@ def assert_staging(branches: ManageSnapshots, metadata: TableMetadata) -> Manage
 
 
 def assert_branch(branches: ManageSnapshots, metadata: TableMetadata, branch: str) -> ManageSnapshots:
-    """Set a branch to the snapshot where it is, so that the commit asserts this snapshot. Returns `branches`."""
+    """Set a branch to the snapshot where it is, so that the commit asserts this snapshot. Returns `branches`.
+
+    If the branch does not exist, nothing is asserted.
+    """
     if (ref := metadata.refs.get(branch)) is None:
         return branches
     retention = ref.max_ref_age_ms, ref.max_snapshot_age_ms, ref.min_snapshots_to_keep

@@ -59,7 +59,7 @@ class IcebergMerger:
         return sum(task.file.record_count for task in self.files)
 
     def replace(self, changes: pa.Table) -> Written:
-        """Find the old rows of the changed keys, and write their positions as `found_deletes` does."""
+        """Find the old rows of the changed keys, and write their positions by `found_deletes`. Raises as `find`."""
         positions, effects = self.find(changes)
         return Written(pickle.dumps((found_deletes(self.table, positions, self._data_files), effects)))
 

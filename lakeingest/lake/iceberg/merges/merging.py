@@ -78,7 +78,7 @@ class StatementMerger(IcebergMerger):
     """Writes changes to files, which the statement reads, and counts the effects of the changes."""
 
     def replace(self, changes: pa.Table) -> Written:
-        """Count the effects. Nothing is written, because the statement replaces the old rows."""
+        """Count the effects. Nothing is written, because the statement replaces the old rows. Raises as `find`."""
         _, effects = self.find(changes)
         return Written(pickle.dumps(([], effects)))
 

@@ -110,7 +110,8 @@ class SharedTables:
     def show(self, shard: TableId, copy: Table) -> None:
         """Let readers of the shared table see the commit that main of `copy`, the shard's own table, is at.
 
-        Nothing is done if they see it already. Raises as `assert_fits`, and as `commit`.
+        Nothing is done if they see it already. Raises KeyDoubled if they would see one key in two shards; also as
+        `assert_fits`, and as `commit`.
         """
         with self._showing:
             loaded = self.assert_ours(shard)

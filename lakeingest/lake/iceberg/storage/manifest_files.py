@@ -111,7 +111,8 @@ def write_list(
     """Write the list of a snapshot's manifests. Returns the id that the next new row of the table gets.
 
     Only in version 3 a snapshot has a first row id, and rows have ids: there a manifest of data files that has no first
-    row id gets one here, from which all its rows get their ids.
+    row id gets one here, from which all its rows get their ids. Raises ValueError if a manifest of another commit has
+    no sequence number.
     """
     version = 2 if snapshot.first_row_id is None else THIRD
     number, next_row_id = snapshot.sequence_number or 0, snapshot.first_row_id or 0

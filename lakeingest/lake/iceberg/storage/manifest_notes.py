@@ -49,9 +49,9 @@ class ManifestNotes:
             return cls(file, {})
 
     def all_under(self, manifest_list: str) -> Mapping[str, Sequence[ListedFile]] | None:
-        """By path: the files that this list of manifests names, and the files that each manifest in it names.
+        """By path: what the note of this list of manifests names, and the files that each of these manifests names.
 
-        None if the list or one of the manifests has no note. The note of a list names the list itself first.
+        None if the list or one of these manifests has no note. The note of a list names the list itself first.
         """
         if manifest_list not in self._noted:
             return None

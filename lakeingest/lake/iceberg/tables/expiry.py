@@ -75,7 +75,7 @@ def limits(properties: Mapping[str, str]) -> dict[str, str]:
 def trim(loaded: Table) -> None:
     """Delete the versions of metadata.json that our last commit has removed from the table's log of versions.
 
-    `loaded` is the table before that commit.
+    `loaded` is the table before that commit. Nothing is deleted if the table's properties say so; no failure is raised.
     """
     properties = {**_METADATA_LIMITS, **loaded.properties}
     if properties[_DELETES].lower() != "true":
@@ -218,8 +218,9 @@ def unfinished_removal(loaded: Table, waiting: Waiting) -> list[Snapshot]:
 def sweep(loaded: Table, waiting: Waiting | None, *, all_due: bool = False) -> None:
     """Store the removal of the files that only removed snapshots refer to, and do the removals that are due.
 
-    The table must be loaded after the snapshots were removed. If a file cannot be read or deleted, the rest is left to
-    the next call. Files outside of the table's folder stay, because someone else has added them from another table.
+    Nothing is done without `waiting`, or if other tables use the files (`gc.enabled` is false). The table must be
+    loaded after the snapshots were removed. If a file cannot be read or deleted, the rest is left to the next call.
+    Files outside of the table's folder stay, because someone else has added them from another table.
     """
     is_shared = loaded.properties.get("gc.enabled", "true").lower() == "false"  # other tables use its files
     if waiting is None or is_shared:

@@ -68,7 +68,9 @@ def resume_point(table: TableId, loaded: Table) -> Staged | None:
     2. The newest marked commit on staging, if nothing is published yet, or if the commit's history contains the
        snapshot that readers see.
     3. The snapshot that readers see, with the progress of our newest commit in its history: someone compacted what
-       readers see, or removed staging.
+       readers see, or removed staging. Raises as `last_published`.
+
+    Raises StateUnreadable if the progress is damaged, or if main is gone.
     """
     published = published_snapshot(loaded)
     staging_tip = loaded.metadata.snapshot_by_name(STAGING)
@@ -174,7 +176,8 @@ def assert_staged(table: TableId, loaded: Table, version: int) -> None:
 def published_snapshot(loaded: Table) -> int | None:
     """The snapshot that readers see, whoever made it; None if the table was never published.
 
-    Before the first publish, main does not exist, or has only the empty snapshot of the table's creation.
+    Before the first publish, main does not exist, or has only the empty snapshot of the table's creation. Raises
+    StateUnreadable if a table that is not being built has no main.
     """
     if is_building(loaded) and MAIN not in loaded.metadata.refs:
         return None

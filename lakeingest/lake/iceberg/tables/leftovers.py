@@ -93,7 +93,7 @@ def _permits_deletion(loaded: Table, doc: Mapping[str, Any], in_use: Callable[[s
 
 
 def delete_files(store: FileSystem, files: Sequence[FileInfo]) -> tuple[int, int]:
-    """Delete files in this order. Returns the number of files, and their bytes."""
+    """Delete files in this order. Returns the number of files, and their bytes; those that are gone already count."""
     for file in files:
         with suppress(FileNotFoundError):
             store.delete_file(file.path)

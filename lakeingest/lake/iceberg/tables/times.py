@@ -33,7 +33,7 @@ def latest_time(metadata: TableMetadata) -> int:
 
 
 def is_ahead(metadata: TableMetadata) -> bool:
-    """Whether the latest time in the metadata is in the future, by this machine's clock.
+    """Whether the latest time in the metadata is more than a minute in the future, by this machine's clock.
 
     While it is, Java readers refuse the table.
     """
