@@ -5,7 +5,13 @@ Spark's `rewrite_data_files` leaves positions of files that it rewrote: they del
 
 import numpy as np
 import pytest
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG
@@ -56,6 +62,17 @@ def totals(table: Table, branch: str = STAGING) -> int | None:
 def counted(table: Table) -> int | None:
     """The rows of the last commit by its files."""
     return count_live_rows(table, tip(table, STAGING).snapshot_id)
+
+
+@pytest.mark.parametrize("known", [{}, {"total-records": "0"}, {"total-position-deletes": "0"}])
+def test_a_summary_without_its_totals_says_no_number_of_rows(known: dict[str, str]) -> None:
+    """The specification lets writers leave totals out. A missing one is not 0: rows would be taken for none."""
+    summary = Summary(Operation.APPEND, **known)
+    snapshot = Snapshot.model_validate({"snapshot-id": 7, "manifest-list": "file:///list", "summary": summary})
+    made = new_table_metadata(Schema(), UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, "file:///table")
+    metadata = made.model_copy(update={"snapshots": [snapshot]})
+    table = Table(("shop", "orders"), metadata, "file:///metadata", TableFiles(metadata).io, NoopCatalog("lake"))
+    assert total_rows(table, 7) is None
 
 
 @pytest.mark.long("takes seconds")

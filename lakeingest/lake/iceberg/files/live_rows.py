@@ -30,12 +30,13 @@ def count_rows(loaded: Table, version: int, expected: int | None) -> int | None:
 
 
 def total_rows(loaded: Table, version: int) -> int | None:
-    """The number of rows of a snapshot by its summary; None if the snapshot is gone, or has no summary."""
+    """The number of rows of a snapshot by its summary; None if the snapshot is gone, or its summary does not say it."""
     snapshot = loaded.metadata.snapshot_by_id(version)
     if snapshot is None or snapshot.summary is None:
         return None
-    rows, deletes = (int(snapshot.summary[f"total-{name}"] or 0) for name in ("records", "position-deletes"))
-    return rows - deletes
+    rows, deletes = (snapshot.summary[f"total-{name}"] for name in ("records", "position-deletes"))
+    # a writer may leave out a total, which is not 0 then
+    return None if rows is None or deletes is None else int(rows) - int(deletes)
 
 
 def count_live_rows(loaded: Table, version: int) -> int | None:
