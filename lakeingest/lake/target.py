@@ -166,7 +166,7 @@ class Tables(Protocol):
     def names(self, *, shown: bool = False) -> Collection[tuple[str, str]]:
         """The namespace and name of every table in the lake, whoever made it. Our unpublished tables are included.
 
-        With `shown`, our tables that are only in staging are left out: readers do not find them.
+        With `shown`, our tables that are only in the staging folder of Hudi are left out: readers do not find them.
         """
 
     def recover(self, table: TableId) -> Staged | None:
@@ -384,7 +384,7 @@ class Upkeep(Protocol):
         """Delete files older than `age` that nothing refers to. Returns the numbers of deleted files and bytes."""
 
     def inventory(self, table: TableId) -> Inventory:
-        """The number of files, bytes and snapshots of the table."""
+        """What a table takes up: the files that readers see (on Hudi, also older ones), their bytes, its snapshots."""
 
 
 class Target(Tables, Staging, Publishing, Upkeep, Protocol):

@@ -178,7 +178,7 @@ class TableFolder(ABC):
             declare_record_key(self.current, published.names(RECORD_KEY_COLUMNS))
 
     def finish(self, published: Instant) -> None:
-        """Complete the publish of this commit, if it was interrupted after the commit."""
+        """Complete the publish of this commit, if it was interrupted after the commit. Raises as `give_name`."""
         if self._has_final_name():
             self._unmake_building()  # the last step of `give_name`, which may be missing
         else:

@@ -115,7 +115,7 @@ class IcebergTarget(port.Tables):
 
     @names_storage_errors
     def names(self, *, shown: bool = False) -> set[tuple[str, str]]:  # noqa: ARG002 - staging is in the tables
-        """All names in the catalog."""
+        """All names in the catalog, whether `shown` or not; also the own names of tables that are being built."""
         return self._entries.all_names()
 
     @names_storage_errors

@@ -186,7 +186,8 @@ class Entries:
     def find_of_any_owner(self, table: TableId) -> Table | None:
         """Find the table as `find_changed` does, but it may belong to another pipeline.
 
-        If the table is being built, its name for building is kept for later calls.
+        None also for a foreign table that is not taken over yet, and for a name that no copy can have. If the table is
+        being built, its name for building is kept for later calls.
         """
         own = self._settings.identifier(table)
         if unnameable(self._settings.catalog.type or "sql", own) is not None:
