@@ -246,8 +246,7 @@ class Staging(Protocol):
     ) -> tuple[Staged, Effects]:
         """Commit everything that mergers have written.
 
-        `progress_of` gets the effects of the merge, and returns the progress that the commit carries. It is called just
-        before the commit, because the effects are not known earlier.
+        `progress_of` is called just before the commit: it gets the effects of the merge, and returns its progress.
         """
 
     def readers(
@@ -360,6 +359,7 @@ class Publishing(Protocol):
             MainMoved: readers no longer see `staged.published`, because someone compacted the table.
             ForeignWrite: readers no longer see `staged.published`, because someone else changed its rows.
             StaleWriter: readers no longer see `staged.published`, because another run of ours published.
+            SchemaChanged, ClockBehind: as `hudi.publication.Publication.publish_by_spark`.
 
         """
 
@@ -381,7 +381,7 @@ class Upkeep(Protocol):
         """
 
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
-        """Delete files older than `age` that nothing refers to. Returns the numbers of deleted files and bytes."""
+        """Delete unneeded files older than `age`. Returns their number and bytes. OperatorNeeded: not in our folder."""
 
     def inventory(self, table: TableId) -> Inventory:
         """What a table takes up: the files that readers see (on Hudi, also older ones), their bytes, its snapshots."""
