@@ -61,6 +61,11 @@ class ForeignTables(Protocol):
     def take_over(self, schema: TableSchema, progress: Callable[[int], Progress]) -> Staged:
         """Take over the table in one commit on staging. `progress` gets the number of rows, and returns the progress.
 
-        Readers see the rows and columns of the other tool until the first publish. Raises NotOurTable as `find` does;
-        ForeignWrite if the other tool commits during the call; StaleWriter if another run takes the table over first.
+        Readers see the rows and columns of the other tool until the first publish.
+
+        Raises:
+            NotOurTable: as `find` does.
+            ForeignWrite: the other tool commits during the call.
+            StaleWriter: another run takes the table over first, or it is gone.
+
         """

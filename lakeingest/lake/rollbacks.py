@@ -66,8 +66,12 @@ class Rollbacks(Protocol):
     def found(self, table: TableId) -> Rollback | None:
         """The rollback after which a run can continue; None if nobody else changed the table, or there is none.
 
-        Nothing is changed. Raises NotOurTable if someone else made the table; NotOurCopy if it is another pipeline's;
-        ForeignWrite, with the reason, if the changes of others cannot be taken back.
+        Nothing is changed.
+
+        Raises:
+            NotOurTable, NotOurCopy: someone else, or another pipeline, made the table.
+            ForeignWrite: the changes of others cannot be taken back, with the reason.
+
         """
 
     def roll_back(self, table: TableId, wanted: Rollback) -> None:

@@ -179,9 +179,12 @@ class Tables(Protocol):
         - If files of the last commits are missing or damaged, staging goes back to the newest commit with all its
           files. If files of the commit that readers see are damaged, readers go back to an older commit, too.
 
-        Raises NotOurTable when someone else made the table; NotOurCopy when it is another pipeline's; ForeignWrite when
-        someone else changed its rows, columns or partitions; PartitionsDiffer when pipeline.yml asks for other ones;
-        StateUnreadable when no commit has all its files or, on Hudi, which never goes back, when readers lack a file.
+        Raises:
+            NotOurTable, NotOurCopy: someone else, or another pipeline, made the table.
+            ForeignWrite: someone else changed its rows, columns or partitions.
+            PartitionsDiffer: pipeline.yml asks for other partitions.
+            StateUnreadable: no commit has all its files; on Hudi, which never goes back, readers lack a file.
+
         """
 
     def inspect(self, table: TableId) -> Staged | None:
@@ -202,7 +205,7 @@ class Tables(Protocol):
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
         """Make an empty table, invisible to readers until its first publish.
 
-        Raises StaleWriter when another run made it first; UnsupportedTable, NotOurTable, NotOurCopy when it is refused.
+        Raises StaleWriter when another run made it first. The format's `create` lists what else refuses a table.
         """
 
     def discard(self, table: TableId) -> None:
@@ -311,8 +314,7 @@ class Joint(Protocol):
     def show(self, prepared: Sequence[Prepared]) -> JointAnswer:
         """Let readers see all these tables at once, or none, for example if someone else has changed one of them.
 
-        The caller then calls `Prepared.show` for each table that is not known to be seen. That call is right even if
-        the catalog makes the joint commit late.
+        The caller then calls `Prepared.show` for each table not known to be seen, even if the joint commit may be late.
         """
 
 
@@ -333,9 +335,7 @@ class Publishing(Protocol):
         """Readers that read the columns `names` of all rows of one commit from its files, without Spark.
 
         `bounds` limit the first of these columns: rows outside of them may be left out. So may rows in which `flag`, a
-        boolean column, is not true.
-
-        None if the commit has rows that only a reader such as Spark can find in its files.
+        boolean column, is not true. None if the commit has rows that only a reader such as Spark can find in its files.
         """
 
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:

@@ -170,7 +170,7 @@ class IcebergTarget(port.Tables):
 
     @names_storage_errors
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
-        """Make an empty main, and a commit on staging with the first progress, in one transaction."""
+        """Make an empty main, and a commit on staging, in one transaction. Raises as `Entries.create`."""
         if (waiting := self._waiting(schema.table)) is not None:
             waiting.begin()  # notes that all removals of the new table are stored there
         chosen = chosen_location(self.settings, self._options(schema.table), schema.table)
