@@ -48,6 +48,7 @@ def row_checksums(
 
     `buckets` restricts the rows: the number of all buckets, and the numbers of the buckets to read. If only the server
     knows the order of keys, the result has the canonical texts of the keys, and the rows are ordered by these texts.
+    Raises OperatorNeeded as `range_checksums` does.
     """
     # SQL for the key's columns: their integers, or their canonical texts
     key_terms = [quote(column.source_name) if schema.ordered else _text(column) for column in schema.key_columns]

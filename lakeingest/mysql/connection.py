@@ -103,7 +103,8 @@ def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connect
 def beside(source: Source) -> Iterator[pymysql.Connection]:
     """A connection as from `connect`, for a short time beside the run's main connection.
 
-    A process has one connection of `beside` at a time: a second caller waits until the first connection is closed.
+    A process has one connection of `beside` at a time: a second caller waits until the first connection is closed. So
+    within the block, the same thread must not open another one: it would wait for ever.
     """
     with _BESIDE, connect(source) as connection:
         yield connection
@@ -143,7 +144,7 @@ def server_of(connection: pymysql.Connection) -> str:
 
 
 def query(connection: pymysql.Connection, sql: str) -> list[tuple[Any, ...]]:
-    """Run a statement; return all rows, each value as the server's text."""
+    """Run a statement; return all rows, each value as the server's text, None for NULL."""
     with connection.cursor(pymysql.cursors.Cursor) as cursor:
         cursor.execute(sql)
         _require_result(cursor, sql)
@@ -261,7 +262,7 @@ def start_of_newest(connection: pymysql.Connection, most: int) -> FilePosition:
 
 
 def source_of(connection: pymysql.Connection) -> Source:
-    """The source to which `connect` has opened this connection."""
+    """The source to which `connect` has opened this connection. Raises TypeError for any other connection."""
     if not isinstance(connection, Driver):
         raise TypeError("not a connection of `connect`")
     return connection.source

@@ -103,7 +103,7 @@ def prove(source: Source, position: Position, files: Collection[str]) -> None:
 
 
 def file_began(source: Source, file: str) -> int:
-    """The second (since 1970) in which a binlog file was begun."""
+    """The second (since 1970) in which a binlog file was begun. Raises BinlogGone if the source lacks the file."""
     start = file_start(file)
     return _read_event_at(source, start, start)[0]
 

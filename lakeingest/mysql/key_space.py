@@ -52,7 +52,7 @@ def next_boundary(
 ) -> Key | None:
     """The key of the row that is `rows` rows after the key `lower` (None: after the first row).
 
-    The result is None if fewer rows follow, or if the key `upper` comes before that row.
+    The result is None if fewer rows follow, or if that row has the key `upper` or a later one.
     """
     boundaries = query(connection, boundary_query(schema, lower, rows, upper))
     if not boundaries:

@@ -31,9 +31,9 @@ class LoadMeter:
         self._missing: deque[tuple[float, GtidSet]] = deque()
 
     def measure(self, primary: pymysql.Connection) -> Load:
-        """The present load. `primary` is a connection to the source.
+        """The present load; None for each part without a limit. `primary` is a connection to the source.
 
-        Raises OperatorNeeded if the user is not allowed to ask for the length of the history list.
+        Raises OperatorNeeded if the length of the history list is limited, and `history_list_length` raises it.
         """
         limit = self._limit
         if limit == Load():  # no limits, so there is nothing to measure

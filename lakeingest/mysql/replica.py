@@ -43,7 +43,10 @@ def catch_up(replica: pymysql.Connection, low: Low | None) -> None:
 
 
 def require_no_more(source: Source, primary: pymysql.Connection, replica: pymysql.Connection) -> None:
-    """Raise OperatorNeeded if the replica has executed transactions that its primary, `source`, has not executed."""
+    """Raise OperatorNeeded if the replica has executed transactions that its primary, `source`, has not executed.
+
+    The primary has COMMIT_SECONDS to execute them.
+    """
     applied = executed(replica)
     with named_errors(source):
         if _has_executed(primary, applied, COMMIT_SECONDS):  # waits
@@ -56,7 +59,7 @@ def require_no_more(source: Source, primary: pymysql.Connection, replica: pymysq
 
 
 def executed(connection: pymysql.Connection) -> GtidSet:
-    """The server's `gtid_executed`."""
+    """The server's `gtid_executed`, which only MySQL has."""
     return GtidSet.parse(query_row(connection, "SELECT @@global.gtid_executed", 1)[0])
 
 

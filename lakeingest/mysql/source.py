@@ -35,8 +35,10 @@ _HIDDEN = {*connections.DENIED, ER.PROCACCESS_DENIED_ERROR, ER.SP_DOES_NOT_EXIST
 class Source:
     """A server, over one connection. `reopen` opens the same connection again after it broke.
 
-    Besides the errors of their docstrings, all methods raise the errors of `connection.connect`. If the server hangs, a
-    question that servers answer at once is given up after a minute, any other question after ten minutes.
+    Besides the errors of their docstrings, all methods raise the driver's errors, which the ends of the blocks of `open`
+    and `named_errors` turn into the errors of `connection.connect`. Methods that open a connection raise these at once.
+    If the server hangs, a question that servers answer at once is given up after a minute, any other question after ten
+    minutes.
     """
 
     CONNECT_SECONDS = GREETING_SECONDS  # the longest time in which a connection opens

@@ -16,7 +16,10 @@ ABSENT = {ER.NO_SUCH_TABLE, ER.BAD_DB_ERROR}
 
 
 def is_denied(connection: pymysql.Connection, sql: str) -> bool:
-    """Whether the user lacks a right for the statement, which is run to find this out."""
+    """Whether the user lacks a right for the statement, which is run to find this out.
+
+    Raises other errors of the driver; but if the statement waits too long for a lock, the user has the right.
+    """
     return _is_denied(lambda: query(connection, sql))
 
 

@@ -112,7 +112,10 @@ class Joinable:
 
 
 def joinable(config: Config, source: Source, tables: Sequence[TableId]) -> Joinable:
-    """Which of these new tables of a run can be copied. The preconditions are checked for each table alone."""
+    """Which of these new tables of a run can be copied. The preconditions are checked for each table alone.
+
+    Raises the error with which the catalog cannot be opened.
+    """
     preflight = Preflight.of(config, source, tables)
     if preflight.held.unopened is not None:
         raise preflight.held.unopened

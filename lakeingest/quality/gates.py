@@ -144,7 +144,8 @@ def evaluated(
 ) -> list[Mapping[str, Any]]:
     """Evaluate the expectations of outcomes again. Returns the complete results, in the order of the outcomes.
 
-    A result has the columns `key` of every row that fails, and is empty if the expectation cannot be evaluated.
+    A result has the columns `key` of every row that fails, and is empty if the expectation cannot be evaluated. The
+    names in `key` have no dots and backticks, and the outcomes are those of `run_gate` on rows with the same columns.
     """
     rows = rows.toDF(*map(_plain_name, rows.columns))  # the documents of outcomes have the plain names
     result_format = {"result_format": "COMPLETE", "unexpected_index_column_names": list(key)}

@@ -110,7 +110,10 @@ def unknown_columns(quality: Quality, schemas: Mapping[TableId, TableSchema]) ->
 
 
 def about_rows(suites: Sequence[Suite]) -> tuple[tuple[Suite, ...], list[str]]:
-    """The suites with only their expectations about single rows, and a text for each expectation that is left out."""
+    """The suites with only their expectations about single rows, and a text for each expectation that is left out.
+
+    A suite without such an expectation is left out, too.
+    """
     kept: list[Suite] = []
     left_out: list[str] = []
     for suite in suites:

@@ -18,7 +18,7 @@ _BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 def checksums(rows: "DataFrame", schema: TableSchema, widths: Widths) -> dict[int, Checksum]:
-    """The checksum of the rows of each range or bucket, by its NUMBER."""
+    """The checksum of the rows of each range or bucket, by its NUMBER. A range or bucket without rows is left out."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
     hashed = _hashed(rows, [F.col(NUMBER)], schema, widths)

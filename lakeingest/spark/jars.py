@@ -66,7 +66,7 @@ def settings_with_jars(
 
 
 def missing_jars(config: Config) -> list[str]:
-    """The jars that the next session would fetch first; an empty list if pipeline.yml sets the jars.
+    """The jars that the next session would fetch first; an empty list if `spark.jars` of pipeline.yml is not `auto`.
 
     Raises OperatorNeeded if other users can write to the folder of jars.
     """
@@ -129,7 +129,7 @@ def _ivy() -> Path | None:
 
 
 def assert_released(name: str, jar: Path) -> None:
-    """Raise OperatorNeeded if the file `jar` differs from the release with these Maven coordinates."""
+    """Raise OperatorNeeded if the file `jar` differs from the release with these Maven coordinates, a key of SHA256."""
     sha256 = digest(jar)
     if sha256 != SHA256[name]:
         raise OperatorNeeded(

@@ -48,9 +48,13 @@ def open_session(config: Config) -> "SparkSession":
     The output of a new session's JVM and workers goes to `spark.log` in the `work_folder`.
 
     Raises OperatorNeeded if
-    - the running session does not have a setting that only a new session can get
+    - the running session lacks a setting or a jar that only a new session can get, or is of Spark Connect, or has the
+      extension of another format
     - there is no Java 17, or Spark does not start
     - Spark's tasks run on other machines, and the state or the warehouse is a folder of this machine
+    - a jar cannot be fetched, or the master of a cluster does not answer
+
+    Raises StorageFailed if the log cannot be written.
     """
     return fit_session(active_session() or _start_session(config), config)
 

@@ -59,6 +59,8 @@ def start_over(
 ) -> LakeIngestError | None:
     """Start the copy of a stopped table over, for the signals that wait for it. Returns the reason if that fails.
 
+    A retryable error that concerns more than the table is raised.
+
     With `over_gap` the copy's rows stay and are compared, if that is possible. If it is not possible, and the copy
     keeps deleted rows, the copy is not started over, because the deleted rows would be lost. When this returns None,
     the table may have stopped with a new error. `schema`: the definition to begin with, if the caller has checked one;

@@ -20,9 +20,9 @@ from lakeingest.state.definition import keep_definition, keep_restart
 
 
 def take_over(edges: Edges, table: TableRun, new: Progress, position: Position) -> bool:
-    """Take over the foreign table that has the name of the table's copy. False if there is none.
+    """Take over the foreign table that has the name of the table's copy. False if there is none, or none is wanted.
 
-    `new`: the progress that an empty copy would have at this position.
+    `new`: the progress that an empty copy would have at this position. Raises NotOurTable if it cannot be taken over.
     """
     schema, tables = table.schema, open_foreign_tables(edges.config)
     found = foreign_table(edges.config, schema, tables)

@@ -45,7 +45,7 @@ def _standing(run: OpenRun, table: TableRun, worked_at: Mapping[TableId, float])
 
 
 def worth_a_retry(run: OpenRun) -> list[TableRun]:
-    """The stopped tables that may be able to go on without a person.
+    """The stopped tables that may be able to go on without a person, except paused ones.
 
     Rows that failed a gate may have been corrected since, and retryable errors may have passed.
     """

@@ -72,7 +72,10 @@ class QuietTables:
         return replace(staged, progress=staged.progress.unchanged(position))
 
     def needs_commit(self, table: TableId, staged: Staged, source: Source) -> bool:
-        """Whether a quiet table needs a commit now, before the source drops binlog that its last commit needs."""
+        """Whether a quiet table needs a commit now, before the source drops binlog that its last commit needs.
+
+        False if no position is noted for this commit.
+        """
         quiet = self._known.get(table)
         if quiet is None or quiet.version != staged.version:  # no position is noted for this commit yet
             return False
@@ -82,7 +85,7 @@ class QuietTables:
         return quiet.needs_commit(table, int(time.time()), self._retention)
 
     def keep(self, lease: Lease) -> None:
-        """Make the noted positions durable, if some are new."""
+        """Make the noted positions durable, if some are new. Then raises LeaseLost if another run took over."""
         if not self._is_stored:
             lease.assert_held()
             store_quiet(self.state, self._known)

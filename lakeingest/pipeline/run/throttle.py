@@ -57,7 +57,7 @@ class Throttle:
         return self.load.excess(self._limits.load)
 
     def may_read(self) -> bool:
-        """Whether the next wave may be read now."""
+        """Whether the next wave may be read now. Asks the source, and raises errors, as `reason_to_wait` does."""
         return self.reason_to_wait() is None
 
     def took(self, size: int, began: float) -> None:
