@@ -80,8 +80,8 @@ def is_system(table: TableId) -> bool:
 def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices = USUAL) -> TableSchema:
     """The table's present definition, with the key and the types that the user chose in `choices`.
 
-    Raises OperatorNeeded if the table does not exist. Raises UnsupportedTable, with all reasons, if the table's key or
-    a column cannot be copied exactly.
+    Raises OperatorNeeded if the table does not exist, or if the user may not read it. Raises UnsupportedTable, with all
+    reasons, if the table's key or a column cannot be copied exactly.
     """
     schema = read_schemas(connection, {table: choices})[table]
     if isinstance(schema, OperatorNeeded):

@@ -35,8 +35,8 @@ _HIDDEN = {*connections.DENIED, ER.PROCACCESS_DENIED_ERROR, ER.SP_DOES_NOT_EXIST
 class Source:
     """A server, over one connection. `reopen` opens the same connection again after it broke.
 
-    Besides the errors of their docstrings, all methods raise the driver's errors, which the ends of the blocks of `open`
-    and `named_errors` turn into the errors of `connection.connect`. Methods that open a connection raise these at once.
+    Besides the errors of their docstrings, all methods raise the driver's errors. At the end of the block of `open` or
+    `named_errors`, these become the errors of `connection.connect`, which methods that open a connection raise at once.
     If the server hangs, a question that servers answer at once is given up after a minute, any other question after ten
     minutes.
     """

@@ -60,7 +60,7 @@ def cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
 
     Returns the place after which the spool has all changes of the table, and of its parents by foreign keys. No low
     watermark that is read from now on is before that place. Raises SplitUnstable if DDL of the table or of a parent
-    makes this impossible.
+    makes this impossible, or the error of a change that cannot be read.
     """
     since, position = _cover_own_changes(edges, binlog, table), binlog.spool.position
     if since == position.place:  # the read views contain all changes in the spool

@@ -81,7 +81,7 @@ class LogTables:
         return Log(staged, schema, json.loads(properties[COLUMNS]), properties[BEGINS])
 
     def make(self, schema: TableSchema) -> Log:
-        """Make the table. Readers see it with its first rows."""
+        """Make the table. Readers see it with its first rows. Raises UnsupportedTable if the name is refused."""
         self._target.types(schema)  # raises UnsupportedTable if the catalog cannot have the name
         return Log(self._committing.create(schema, begun(schema)), schema)
 

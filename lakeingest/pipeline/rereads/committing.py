@@ -38,6 +38,7 @@ def commit_reread(
     """Commit, on staging, the progress that names the patches of rows that were read again.
 
     `began`: the time of the monotonic clock at which the read began. `is_last`: no requested row is left to read.
+    `patched` is not empty.
     """
     read_to = position_of_high(edges, binlog, latest(part.high for part in patched))
     progress = reread(nulled=sum(part.nulled for part in patched), read_to=read_to)
