@@ -383,7 +383,7 @@ def _start_dump(connection: pymysql.Connection, begin: FilePosition, server_id: 
 def dump_events(connection: pymysql.Connection, begin: FilePosition, server_id: int) -> Iterator[bytes]:
     """Yield the events, with their headers, that the server sends: from `begin` to the end of its binlog.
 
-    The connection must be fresh and cannot be used afterwards. `server_id` must not be that of a replica.
+    `connection` and `server_id` are as in `read_segment`. Raises the driver's errors, which `dump_error` names.
     """
     _start_dump(connection, begin, server_id)
     return dumped_events(connection)

@@ -142,7 +142,7 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Readers see the table as of this position, with so many rows."""
+    """Readers see the table as of this position, with so many rows. '' if the commit has no position."""
 
     table: TableId
     rows: int
@@ -170,7 +170,10 @@ class Following:
 
 @dataclass(frozen=True, slots=True)
 class SourceLost:
-    """The source or the catalog is away, or Spark's JVM ended. A run with `--follow` tries again after a pause."""
+    """The source, the catalog or the storage is away, or Spark or a worker process has ended.
+
+    A run with `--follow` tries again after a pause.
+    """
 
     reason: str
     pause: float

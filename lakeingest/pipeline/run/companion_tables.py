@@ -13,7 +13,7 @@ class CompanionTables(Protocol):
     def catch_up(self, tables: Iterable[TableRun]) -> bool:
         """Write what readers of these tables see and the companions lack. Returns whether anything was written.
 
-        An error is reported, and kept for `status` until the companion goes on. The run goes on.
+        An error is reported, and kept for `status` until the companion goes on. It raises only LeaseLost.
         """
 
     def tidy(self, tables: Iterable[TableRun], stopping: Callable[[], bool], at_most: int | None = None) -> bool:

@@ -67,7 +67,7 @@ class Witness:
         ]
 
     def looks_at_chunks(self, server: str, schema: TableSchema, stopped: StoppedTables, chunks: int) -> list[ChunkLook]:
-        """What is compared of each of so many chunks of a table.
+        """What is compared of each of so many chunks of a table, at least one.
 
         All rows, if the decoders have disagreed about the table before. If the table has new traits, all chunks share
         its first rows. Else one chunk, chosen by chance, has the sample.
