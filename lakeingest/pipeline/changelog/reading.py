@@ -78,8 +78,8 @@ PartStream = Generator[Part, None, tuple[ReadTo, bool]]
 class Changelog:
     """The changelog of one table. Each position in this changelog carries the `name` of the changelog.
 
-    The name is that of the stored changelog. If the copy was started over, the name also has a suffix, made from the
-    place of the restart. So a position from before the restart is recognised as a position of another changelog.
+    The name is that of the stored changelog. If the copy was started over, a suffix from the place of the restart lets
+    earlier positions be recognised as those of another changelog. Raises Retryable if there is no spool or copy yet.
     """
 
     def __init__(self, config: Config, table: TableId, versions: Versions | None = None) -> None:
