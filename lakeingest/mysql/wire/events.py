@@ -180,7 +180,7 @@ class Event:
 
     @classmethod
     def parse(cls, raw: bytes, *, checksums: bool) -> Self:
-        """Read an event as the server sends it. Raises Damaged for a wrong size or a wrong checksum."""
+        """Read an event as the server sends it. Raises Damaged for a wrong size, a wrong checksum or an unknown format."""
         if len(raw) < _HEADER.size:
             raise Damaged(f"an event of {len(raw)} bytes")
         seconds, event_type, _, size, end, flags = _HEADER.unpack_from(raw)
@@ -272,7 +272,7 @@ def has_checksums(raw: bytes) -> bool:
 
 
 def read_rotate(event: Event) -> tuple[str, int]:
-    """The file that a ROTATE event names, and the position in this file at which the binlog continues."""
+    """The file that a ROTATE event names, and the position at which the binlog continues in it. Raises Damaged."""
     body = event.body
     pos, file = body.number(8), body.text(body.left)
     try:
