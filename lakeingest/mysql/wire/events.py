@@ -180,7 +180,7 @@ class Event:
 
     @classmethod
     def parse(cls, raw: bytes, *, checksums: bool) -> Self:
-        """Read an event as the server sends it. Raises Damaged for a wrong size, a wrong checksum or an unknown format."""
+        """Read an event as the server sends it. Raises Damaged for a wrong size, checksum or format."""
         if len(raw) < _HEADER.size:
             raise Damaged(f"an event of {len(raw)} bytes")
         seconds, event_type, _, size, end, flags = _HEADER.unpack_from(raw)

@@ -107,8 +107,8 @@ class ChunkPlan:
 
     `ranges`: the ranges in which the source reads the table; together they have all keys. `buckets`: the number of all
     buckets, if the chunks are buckets; 0 if the chunks are the ranges. `chosen`: the numbers of the chunks that are
-    compared, in this order. `at_once`: so many chunks are begun before the time is looked at; None: all of them.
-    `fingerprint`: that of the table's definition.
+    compared, in this order; at least one. `at_once`: so many chunks are begun before the time is looked at; None: all
+    of them. `fingerprint`: that of the table's definition.
     """
 
     ranges: tuple[KeyRange, ...]
