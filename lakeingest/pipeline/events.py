@@ -142,7 +142,7 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Readers see the table as of this position, with so many rows. '' if the commit has no position."""
+    """Readers see the table as of this position ('' if it is not known), with so many rows."""
 
     table: TableId
     rows: int

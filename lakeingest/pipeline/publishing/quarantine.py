@@ -66,7 +66,7 @@ def refusal_of(edges: Edges, table: TableRun, report: GateReport, rows: int, *, 
 def move_failing(
     edges: Edges, spool: Spool, table: TableRun, report: GateReport, count: int, rows: "Callable[[], DataFrame]"
 ) -> str | None:
-    """Move the rows that failed the gate to the quarantine: None. If they may not move, changes nothing; returns why.
+    """Move the rows that failed the gate to the quarantine, and return None. If they may not move, only return why.
 
     `rows`: reads the staged commit, which has `count` rows. `report`: what the gate has found in this commit.
     """
