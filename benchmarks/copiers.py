@@ -56,7 +56,7 @@ class Copier:
 
 def lakeingest(_folder: Path) -> list[str]:
     """Ours."""
-    return [sys.executable, "-m", "benchmarks.pipeline"]
+    return [sys.executable, "-m", "benchmarks.as_command"]
 
 
 def flink_cdc(folder: Path) -> list[str]:

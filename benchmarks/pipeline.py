@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lakeingest import Pipeline
-from lakeingest.commands.run import run
+from lakeingest.commands.run import forked_nursery, run
 from lakeingest.config import Config, parse_config
 from lakeingest.pipeline.events import Event
 
@@ -55,7 +55,8 @@ def main() -> None:
     if "status" in options:
         Pipeline(settings).status()
         return
-    run(settings, observe=say, follow="follow" in options)  # until it is killed
+    with forked_nursery(settings) as nursery:  # as the command does
+        run(settings, observe=say, follow="follow" in options, nursery=nursery)  # until it is killed
 
 
 if __name__ == "__main__":

@@ -306,7 +306,7 @@ app.add_typer(points)
 def main() -> NoReturn:
     """Run a command. An error is printed as one line, and its class decides the exit code."""
     signal.signal(signal.SIGTERM, terminate)
-    _collect_rarely()
+    collect_rarely()
     import_late()
     os.umask(0o077)  # until `share_like` sets the umask by the permissions of the warehouse
     if isinstance(sys.stdout, io.TextIOWrapper):  # the locale's encoding may not have all characters of a table's name
@@ -340,7 +340,7 @@ def main() -> NoReturn:
     sys.exit(code)  # Spark's JVM ends with this process; after an error it is not stopped, for it may not answer
 
 
-def _collect_rarely() -> None:
+def collect_rarely() -> None:
     """Let the first garbage collection wait until the imports of a command are done."""
     gc.set_threshold(_FIRST_OBJECTS)
 

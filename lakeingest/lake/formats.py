@@ -51,6 +51,15 @@ def package_of(config: Config) -> FormatPackage:
     return _PACKAGES[config.target.format]()
 
 
+def import_ahead(config: Config) -> None:
+    """Import the modules of the configured format, in a thread. Whoever needs them first waits for that import.
+
+    An import that fails is tried again by whoever needs the modules, who then gets the error.
+    """
+    with suppress(ImportError):
+        package_of(config)
+
+
 def open_target(config: Config, open_spark: OpenSpark = no_spark) -> Target:
     """The target of the configured format. Callers that neither read rows nor publish need no Spark."""
     return package_of(config).target(config, config.tables.of, ownership_of(config), open_spark)

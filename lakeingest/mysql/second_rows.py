@@ -70,7 +70,9 @@ def _differences(schema: TableSchema, rows: pa.Table, texts: pa.Table, *, is_who
     `is_whole`: there should be a text for each row. If False, the number of rows is not compared.
     """
     key = list(schema.key)
-    ours = rows.select(key).append_column(_OURS, pa.array(np.arange(rows.num_rows)))
+    all_ours = rows.select(key).append_column(_OURS, pa.array(np.arange(rows.num_rows)))
+    # only rows with a key of `texts`, of which there are few: the join would put the keys of all rows into a hash table
+    ours = all_ours.join(texts.select(key), key, join_type="left semi")
     theirs = texts.select(key).append_column(_THEIRS, pa.array(np.arange(texts.num_rows)))
     pairs = theirs.join(ours, key, join_type="left outer").sort_by(_THEIRS)
     numbers = pairs[_THEIRS].to_numpy()  # of each pair, the index in `texts`

@@ -31,7 +31,7 @@ _ORDER = "_lakeingest_order"  # a column with each row's number, counted over al
 _WIDE = pa.decimal128(20)  # holds every integer key, signed and unsigned
 _PART_ROWS = 500_000  # rows of a file whose keys are in memory at the same time
 _SAMPLES = 16  # at most how many row groups `cut` reads
-_SAMPLE_VALUES = 20_000  # at most how many values are kept of a row group: one of a large transaction has a million
+_SAMPLE_VALUES = 2_000  # at most how many values are kept of a row group: one of a large transaction has a million
 _DELETES = [kind.value for kind in RowKind if kind.is_delete]
 
 

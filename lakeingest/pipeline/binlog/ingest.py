@@ -1,5 +1,6 @@
 """Binlog ingest: executors read segments of the binlog in parallel into the spool, once for all tables."""
 
+import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from lakeingest.core.binlog.segments import LEAST_BYTES, Segment, cut
 from lakeingest.core.copies.prepared import PreparedAt
 from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import LakeIngestError
+from lakeingest.lake.formats import import_ahead
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.pipeline.binlog.looks import note_looks
 from lakeingest.pipeline.binlog.segment_task import Decoded, SpoolSegment
@@ -167,6 +169,8 @@ def spool_to_now(edges: Edges, binlog: BinlogRun) -> None:
     readers = edges.executors.readers
     tasks = next_segments(edges, binlog, PIECES_PER_READER * readers)
     workers = edges.executors.for_tasks(small=are_small(tasks))
+    if workers is not None:  # while they decode, this process has nothing to do: it imports what the merges need
+        threading.Thread(target=import_ahead, args=(edges.config,), daemon=True).start()
     decoded = scatter(workers, SpoolSegment.run, tasks, readers)
     append_segments(edges, binlog, decoded, time.monotonic() - began)
     binlog.saw_end(asked_at)

@@ -49,6 +49,16 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
         _merge_to(edges, spool, table, part_stop)
 
 
+def slice_count(change_rows: int, looked_at: int, at_once: int) -> int:
+    """The number of slices of a merge, of which executors read `at_once` at the same time.
+
+    If there are more, it is a multiple of `at_once`: otherwise executors are idle while the last slices are read.
+    `looked_at`: the rows of the table whose keys the slices read together.
+    """
+    wanted = max(1, change_rows // SLICE_ROWS, looked_at // LOOKED_AT_ROWS)
+    return wanted if wanted <= at_once else -(-wanted // at_once) * at_once  # rounded up
+
+
 def _stops_before(end: Position, spool: Spool, table: TableRun) -> list[Position]:
     """The ends of segments at which merges stop on the way to `end`: each has about MOST_ROWS changes to apply."""
     progress, stops, rows = table.progress, list[Position](), 0
@@ -93,7 +103,7 @@ def _merge_to(edges: Edges, spool: Spool, table: TableRun, stop: Position) -> No
     patch_rows = patches.count_rows(patch.name for patch, _ in plan.patches)
     change_rows = spool.backlog(table.id, plan.start, plan.stop) + patch_rows
     merger = edges.target.merger(staged, table.schema.key, bounds_of(files, table.schema.key[0]))
-    slices = max(1, change_rows // SLICE_ROWS, merger.looked_at // LOOKED_AT_ROWS)  # their number
+    slices = slice_count(change_rows, merger.looked_at, edges.executors.at_once)
     replaced = _replace_rows(edges, table, plan, files, slices, merger)
     written = _write_rows(edges, table.schema, replaced, plan.stop, merger)
     # Step 4: store the rows of patches before the commit: so readers of the changelog miss none (`reread_rows`)
