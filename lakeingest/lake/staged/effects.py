@@ -1,6 +1,6 @@
 """Counts the effects of a merge on the rows of a commit, without Spark: only key columns and DELETED are read."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -10,9 +10,8 @@ from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.staged.changes import read_rows
+from lakeingest.lake.staged.key_numbers import KeyNumbers
 from lakeingest.lake.target import Effects
-
-_NUMBER = "_lakeingest_number"
 
 
 def effects_of(
@@ -31,26 +30,23 @@ def effects_of(
     Raises StateUnreadable if two rows have the same changed key.
     """
     changed = pa.concat_tables(read_rows(file, [*key, DELETED]) for file in changes)
-    numbered = changed.select(list(key)).append_column(_NUMBER, pa.array(np.arange(changed.num_rows)))
+    keys = KeyNumbers(changed.select(list(key)))
     # Step 1: find the changed keys that are in the files of rows
     is_present = np.zeros(changed.num_rows, bool)  # for each change, whether a row has its key
-    key_schema = numbered.schema.remove(len(key))  # without _NUMBER
-    keys_by_file = (read_rows(file, key).cast(key_schema) for file in rows)  # each file is read when it is needed
-    for keys in _in_larger_tables(keys_by_file, len(numbered)):
-        numbers = _rows_with_changes(keys, numbered, key)[_NUMBER].to_numpy()
-        is_twice_here = bool((np.bincount(numbers) > 1).any())
-        if is_twice_here or is_present[numbers].any():  # or an earlier table has the same key
-            raise StateUnreadable(
-                f"{changes[0]} has the change of a key that is there twice; drop the table to copy it again"
-            )
+    keys_by_file = (read_rows(file, key, in_threads=False) for file in rows)  # each file is read when it is needed
+    found_rows = 0
+    for _, _, numbers in keys.found_in(keys_by_file):
         is_present[numbers] = True
+        found_rows += len(numbers)
+    if found_rows > is_present.sum():
+        raise StateUnreadable(
+            f"{changes[0]} has the change of a key that is there twice; drop the table to copy it again"
+        )
     # Step 2: apply the earlier merges in their order: each makes some of the changed keys present or absent
     for merge in merges:
-        for file in merge:
-            matches = _rows_with_changes(read_rows(file, [*key, DELETED]), numbered, key)
-            numbers = matches[_NUMBER].to_numpy()
+        for found, indexes, numbers in keys.found_in(read_rows(file, [*key, DELETED]) for file in merge):
             # afterwards a row has the key, unless the earlier change deletes the row
-            is_present[numbers] = True if keeps_deleted else ~matches[DELETED].to_numpy()
+            is_present[numbers] = True if keeps_deleted else ~found[DELETED].to_numpy()[indexes]
     # Step 3: count. A change that deletes a row which is not present has no effect
     is_delete = np.zeros(changed.num_rows, bool) if keeps_deleted else changed[DELETED].to_numpy()
     return Effects(
@@ -63,23 +59,3 @@ def effects_of(
 def rows_in(data_files: Iterable[File]) -> int:
     """The number of rows of these files."""
     return sum(files.parquet_metadata(file).num_rows for file in data_files)
-
-
-def _in_larger_tables(tables: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
-    """Concatenate small tables to tables of at least `least` rows. The last table may have fewer rows.
-
-    The caller joins each yielded table with `least` changes, and a join costs as much as its larger side.
-    """
-    group: list[pa.Table] = []
-    for table in tables:
-        group.append(table)
-        if sum(map(len, group)) >= least:
-            yield pa.concat_tables(group)
-            group = []
-    if group:
-        yield pa.concat_tables(group)
-
-
-def _rows_with_changes(rows: pa.Table, numbered: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The rows whose key has a change in `numbered`, each with the _NUMBER of this change."""
-    return rows.join(numbered, keys=list(key), join_type="inner")
