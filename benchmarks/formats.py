@@ -1,9 +1,9 @@
 """Measure lakeingest on each format, side by side: `python -m benchmarks.formats`.
 
 The formats take turns, round by round, on one server and one table. A turn is the first copy into an empty lake, then a
-run for a small batch of changes, then one for a large one, then one with nothing to do. Seconds are those of the whole
-process, start-up too. A first turn on a tiny table is not measured: it fetches jars and compiles kernels. Each copy is
-verified at the end of its last turn.
+run for a small batch of changes, then one for a large one, then one with nothing to do, each by the command `lakeingest
+run`. Seconds are those of the whole process, start-up too. A first turn on a tiny table is not measured: it fetches
+jars and compiles kernels. Each copy is verified at the end of its last turn.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pymysql
 
+from benchmarks.pipeline import document
 from benchmarks.processes import Program
 from benchmarks.source import READER, administrator, serve_orders
 from benchmarks.workload import FIRST, LIVE, Changes, rebuild
@@ -63,10 +64,11 @@ def turn(
 
 def _run(server: LocalServer, folder: Path, lake_format: str, number: int, work: str) -> Turn:
     """One run to its end."""
-    where = [server.host, str(server.port), READER, LIVE.database, LIVE.name, str(folder)]
-    target = json.dumps({"target": {"format": lake_format, "warehouse": "warehouse"}})
-    command = [sys.executable, "-m", "benchmarks.pipeline", *where, target, work]
-    with Program(command, folder.parent / f"{lake_format}.log") as running:
+    place = {"target": {"format": lake_format, "warehouse": "warehouse"}}
+    settings = document(server.host, str(server.port), READER, LIVE.database, LIVE.name, place)
+    (folder / "pipeline.yml").write_text(json.dumps(settings))
+    command = ["-m", "lakeingest", "-c", str(folder / "pipeline.yml"), "verify" if work == VERIFY else "run"]
+    with Program([sys.executable, *command], folder.parent / f"{lake_format}.log") as running:
         ended = running.await_end(SECONDS)
         took = Turn(work, lake_format, number, ended - running.began, running.cpu(ended), os.getloadavg()[0])
     _say(

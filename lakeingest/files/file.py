@@ -307,8 +307,19 @@ class Draft:
 
     def finish(self) -> None:
         """Turn the draft into `file`, with durable contents. A local name is durable once its folder is synced."""
-        self.file.take(self.path)
-        self.drop()
+        try:
+            self.file.take(self.path)
+        finally:
+            self.drop()
+
+    @contextmanager
+    def dropped_after_errors(self) -> Iterator[None]:
+        """Drop the draft if the block, which writes it, raises an error."""
+        try:
+            yield
+        except BaseException:
+            self.drop()
+            raise
 
     def drop(self) -> None:
         """Remove the temporary file of an upload. A local draft is the data file itself, and stays."""
@@ -323,11 +334,9 @@ def written(file: File) -> Iterator[Path]:
     After an error, a part of a local file may stay.
     """
     draft = Draft.of(file)
-    try:
+    with draft.dropped_after_errors():
         yield draft.path
-        draft.finish()
-    finally:
-        draft.drop()  # after `finish`, nothing is left to drop
+    draft.finish()
 
 
 def parquet(file: File, numbered: Sequence[str] = ()) -> "pq.ParquetFile":

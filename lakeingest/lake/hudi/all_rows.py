@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from lakeingest.core.tables.partitioning import PartitionField
 from lakeingest.core.tables.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.files.file import File
+from lakeingest.files.finishing import finishing
 from lakeingest.lake.held import Auditing, unaudited
 from lakeingest.lake.hudi.avro_schema import avro_schema
 from lakeingest.lake.hudi.base_files import RECORD, FileGroup, Place, WrittenFile, groups_of, meta_fields
@@ -166,11 +167,16 @@ class AllRows:
 
         def write_pass(number: int) -> list[WrittenFile]:
             """Write the files of the pass with this number."""
-            return writer.write(passes[number], divided.rows_by_bucket(number), changes_by_bucket)
+            return finishing_writer.write(passes[number], divided.rows_by_bucket(number), changes_by_bucket)
 
         columns = staged.append(pa.field(RECORD, pa.string()))
         are_many = files.total(self.rows) > _PLAIN_BYTES
-        with pass_files(columns, passes, are_many=are_many) as divided, ThreadPoolExecutor(os.cpu_count()) as pool:
+        with (
+            pass_files(columns, passes, are_many=are_many) as divided,
+            finishing() as finish,
+            ThreadPoolExecutor(os.cpu_count()) as pool,
+        ):
+            finishing_writer = replace(writer, commit=replace(writer.commit, finish=finish))
             list(pool.map(divide, enumerate(self.rows)))
             return [file for written in pool.map(write_pass, range(len(passes))) for file in written]
 

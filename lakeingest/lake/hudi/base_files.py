@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from lakeingest.core.tables.change import DELETED
 from lakeingest.files import file as files
-from lakeingest.files.file import File
+from lakeingest.files.file import Draft, File
 from lakeingest.lake.hudi.commit import Commit
 from lakeingest.lake.hudi.file_groups import relative_name
 from lakeingest.lake.hudi.partitions import PARTITION
@@ -161,8 +161,8 @@ def write_next_file(
     `previous` has the columns of the new file, and the rows to which the changes are applied: those of the group's
     newest file, or rows that replace all of these. `changes` have the columns RECORD and DELETED; None: no
     changes. `gone` are the record keys whose old rows are left out; None: the keys in `changes`. DELETED is written
-    only if the table itself has that column. The new file is durable, but belongs to the table only when the commit is
-    completed. Raises Unfit as `rows_for_file`.
+    only if the table itself has that column. The new file is durable once `commit.finish` has finished it, but belongs
+    to the table only when the commit is completed. Raises Unfit as `rows_for_file`.
     """
     old_rows = previous.rows
     unchanged = old_rows
@@ -170,9 +170,11 @@ def write_next_file(
     updated = 0
     if changes is not None:
         changed_keys = changes[RECORD].combine_chunks() if gone is None else gone
-        unchanged = old_rows.filter(pc.invert(pc.is_in(old_rows[RECORD], value_set=changed_keys)))
+        is_changed = pc.is_in(old_rows[RECORD], value_set=changed_keys)
+        unchanged = old_rows.filter(pc.invert(is_changed))
         new_rows = rows_for_file(changes, commit.instant, group.place, old_rows.schema, first=len(unchanged))
-        is_update = pc.is_in(new_rows[RECORD], value_set=old_rows[RECORD].combine_chunks())
+        replaced_keys = old_rows[RECORD].filter(is_changed).combine_chunks()
+        is_update = pc.is_in(new_rows[RECORD], value_set=replaced_keys)
         updated = pc.sum(is_update).as_py() or 0  # the sum is None if there are no new rows
     # Hudi's token has the numbers of a task, of its stage and of its attempt
     name = f"{group.name}_{group.bucket}-0-0_{commit.instant}.parquet"
@@ -187,15 +189,17 @@ def write_next_file(
     if group.partition and group.newest is None:
         make_partition(commit.folder, group.partition, commit.instant)
     commit.mark(relative_path, "CREATE" if group.newest is None else "MERGE")
-    with files.written(commit.folder / relative_path) as path:
+    draft = Draft.of(commit.folder / relative_path)
+    with draft.dropped_after_errors():
         # without `store_schema`, PyArrow leaves out the metadata of the schema, too
         dictionaries = commit.dictionaries.columns_of(rows)
         with pq.ParquetWriter(
-            path, rows.schema, compression="zstd", store_schema=False, use_dictionary=dictionaries
+            draft.path, rows.schema, compression="zstd", store_schema=False, use_dictionary=dictionaries
         ) as writer:
             writer.write_table(rows)
             writer.add_key_value_metadata(_footer(previous.footer, rows[RECORD]))
-        size = path.stat().st_size
+        size = draft.path.stat().st_size
+    commit.finish(draft)
     if group.newest is None:  # without a previous file, all rows count as inserted
         return WrittenFile(group, name, size, len(rows), inserted=len(rows), updated=0, deleted=0)
     inserted = len(new_rows) - updated

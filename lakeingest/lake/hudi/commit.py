@@ -8,7 +8,7 @@ for version 9 of a table, "Timeline" and "Markers".
 
 import io
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Self
@@ -20,7 +20,7 @@ from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import ClockBehind
 from lakeingest.files import file as files
 from lakeingest.files.dictionaries import Dictionaries
-from lakeingest.files.file import File
+from lakeingest.files.file import Draft, File
 from lakeingest.lake.hudi.file_groups import data_files
 from lakeingest.lake.hudi.timeline import DIGITS, MOMENT, moment, timeline
 
@@ -77,12 +77,13 @@ class Commit:
     """An incomplete commit on the table in `folder`. `instant` is the time when the commit began, in UTC.
 
     `dictionaries`: which columns of its data files get a dictionary. One of the files decides for all, because the
-    files are alike: each row is in a bucket by chance.
+    files are alike: each row is in a bucket by chance. `finish` finishes the draft of a data file.
     """
 
     folder: File
     instant: str
     dictionaries: Dictionaries = field(default_factory=Dictionaries, compare=False, repr=False)
+    finish: Callable[[Draft], None] = field(default=Draft.finish, compare=False, repr=False)
 
     @classmethod
     def begin(cls, folder: File) -> Self:

@@ -7,7 +7,7 @@ Hudi has to archive commits, Hudi publishes by a statement instead of this modul
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +17,7 @@ from lakeingest.core.tables.partitioning import PartitionField
 from lakeingest.core.tables.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.files.file import File
+from lakeingest.files.finishing import finishing
 from lakeingest.lake.errors import parse_errors
 from lakeingest.lake.held import Auditing, unaudited
 from lakeingest.lake.hudi.base_files import (
@@ -93,9 +94,10 @@ class RowDelta:
                 # the first file of a group gets its columns from a file of another group
                 previous = _contents(group_with_file).without_rows() if group.newest is None else _contents(group)
                 self._assert_same_record_keys(previous.rows, group, record_key)
-                return write_next_file(commit, group, previous, one.changes, one.gone)
+                return write_next_file(finishing_commit, group, previous, one.changes, one.gone)
 
-            with ThreadPoolExecutor(os.cpu_count()) as pool:
+            with finishing() as finish, ThreadPoolExecutor(os.cpu_count()) as pool:
+                finishing_commit = replace(commit, finish=finish)
                 written = list(pool.map(write, changed))
         except Unfit:
             return False
