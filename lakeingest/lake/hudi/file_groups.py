@@ -3,7 +3,6 @@
 Clusterings by others do not count: readers may read the files of a clustering, with the same rows (`clusterings`).
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from lakeingest.core.file_names import inside
@@ -11,9 +10,11 @@ from lakeingest.core.tables.schema import TableId
 from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
+from lakeingest.files.local import Local
 from lakeingest.lake.hudi.timeline import commits_of, metadata_of, timeline
+from lakeingest.side_by_side import side_by_side
 
-_AT_ONCE = 16  # the number of threads that read commits, or the sizes of files
+_AT_ONCE = 16  # the number of threads that ask a store for commits, or for the sizes of files
 _known_files: dict[str, tuple[str, dict[str, File]]] = {}  # by folder: a commit, and its visible file of each group
 
 
@@ -24,8 +25,7 @@ def assert_whole(table: TableId, folder: File) -> None:
     So a group that only archived commits wrote is not checked.
     """
     newest_files = _newest_files(folder).values()
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        actual_sizes = pool.map(_size, [file for file, _, _ in newest_files])
+    actual_sizes = side_by_side(_size, [file for file, _, _ in newest_files], _at_once(folder))
     for (file, recorded, begun), actual in zip(newest_files, actual_sizes, strict=True):
         if actual != recorded:
             damage = "is gone" if actual is None else f"has {actual} bytes instead of {recorded}"
@@ -105,6 +105,11 @@ def first_write(folder: File) -> str | None:
     return min(begun_writes, default=None)
 
 
+def _at_once(folder: File) -> int:
+    """The number of threads that read in a folder: one for a disk, which answers sooner than threads are started."""
+    return 1 if isinstance(folder, Local) else _AT_ONCE
+
+
 def _size(file: File) -> int | None:
     """The size of a file in bytes; None if it does not exist."""
     try:
@@ -120,8 +125,7 @@ def _newest_files(folder: File) -> dict[str, tuple[File, int, str]]:
     """
     newest: dict[str, tuple[File, int, str]] = {}
     commits = sorted(commits_of(folder), reverse=True)  # the newest first, so that `setdefault` keeps its file
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        stats_of_commits = pool.map(_write_stats, [file for _, _, file in commits])
+    stats_of_commits = side_by_side(_write_stats, [file for _, _, file in commits], _at_once(folder))
     for (_, begun, _), stats in zip(commits, stats_of_commits, strict=True):
         for stat in stats:
             newest.setdefault(stat["fileId"], (folder / stat["path"], stat["fileSizeInBytes"], begun))
