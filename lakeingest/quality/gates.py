@@ -163,9 +163,19 @@ def evaluated(
 def joined_reports(first: GateReport, second: GateReport) -> GateReport:
     """The report of a gate whose suites were evaluated in two passes."""
     results = [*first.document["results"], *second.document["results"]]
-    success = first.document["success"] and second.document["success"]
-    document = {**first.document, "results": results, "success": success}
-    return GateReport((*first.outcomes, *second.outcomes), document)
+    return GateReport((*first.outcomes, *second.outcomes), {**first.document, **summed(results)})
+
+
+def summed(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Results of expectations with their sums, in the form of Great Expectations."""
+    successes = sum(result["success"] for result in results)
+    statistics = {
+        "evaluated_expectations": len(results),
+        "successful_expectations": successes,
+        "unsuccessful_expectations": len(results) - successes,
+        "success_percent": 100 * successes / len(results) if results else None,
+    }
+    return {"success": successes == len(results), "results": list(results), "statistics": statistics}
 
 
 def with_suite_name(document: Mapping[str, Any], suite: str) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.quality.gates import GateReport, Outcome, with_suite_name
+from lakeingest.quality.gates import GateReport, Outcome, summed, with_suite_name
 from lakeingest.quality.suites import ROW_COUNT, Suite
 
 
@@ -41,8 +41,8 @@ def with_passed_suite(suite: Suite, evaluated: GateReport | None) -> GateReport:
         for expectation in suite.expectations
     ]
     if evaluated is None:
-        return GateReport(outcomes, {"success": True, "results": results})
-    document = {**evaluated.document, "results": [*results, *evaluated.document["results"]]}
+        return GateReport(outcomes, summed(results))
+    document = {**evaluated.document, **summed([*results, *evaluated.document["results"]])}
     return GateReport((*outcomes, *evaluated.outcomes), document)
 
 

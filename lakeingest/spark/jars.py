@@ -112,9 +112,11 @@ def retrieve(module: str, cache: Path, pattern: str, java: Path | None = None) -
         path = Path(work) / "ivy.xml"
         path.write_text(module)
         options = ["-ivy", str(path), "-cache", str(cache), "-retrieve", pattern]
-        result = subprocess.run(
-            [program, "-jar", str(_ivy()), *options], capture_output=True, text=True, timeout=_SECONDS, check=False
-        )
+        command = [program, "-jar", str(_ivy()), *options]
+        try:
+            result = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        except subprocess.TimeoutExpired:
+            return False, f"it has not ended after {_SECONDS} seconds"
     lines = result.stdout.strip().splitlines() or ["no reason given"]
     failures = [line.strip() for line in lines if "UNRESOLVED" in line or "FAILED" in line]
     return result.returncode == 0, "; ".join(failures[:3]) or lines[-1]  # a message has room for a few

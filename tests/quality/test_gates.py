@@ -17,7 +17,7 @@ from lakeingest.core.tables.schema import Column, Kind, TableId, TableSchema
 from lakeingest.files import file as files
 from lakeingest.files.local import Local
 from lakeingest.mysql.source_types import source_type
-from lakeingest.quality.gates import GateReport, Outcome, run_gate
+from lakeingest.quality.gates import GateReport, Outcome, joined_reports, run_gate
 from lakeingest.quality.reports import REPORTS_PER_TABLE, save_report
 from lakeingest.quality.row_checks import is_sound, with_passed_suite
 from lakeingest.quality.suites import Suite, default_suite
@@ -165,9 +165,18 @@ def test_the_report_has_known_and_evaluated_expectations(spark: SparkSession) ->
     alone = with_passed_suite(suite, None)
     assert (len(alone.outcomes), alone.failures) == (13, ())
     asked = run_gate("shop.lines", frame(spark, FULL), SCHEMA.key, [Suite("own.yml", (own(NOT_NULL, column="note"),))])
+    statistics = {"evaluated_expectations": 1, "successful_expectations": 1, "unsuccessful_expectations": 0}
+    assert asked.document["statistics"] == statistics | {"success_percent": 100}  # as `summed` has them
     both = with_passed_suite(suite, asked)
     assert (len(both.outcomes), len(both.document["results"])) == (14, 14)
     assert json.loads(json.dumps(both.document))["success"]
+    failed = run_gate(
+        "shop.lines", frame(spark, EMPTY), SCHEMA.key, [Suite("own.yml", (own(NOT_NULL, column="name"),))]
+    )
+    joined = joined_reports(both, failed).document
+    statistics = {"evaluated_expectations": 15, "successful_expectations": 14, "unsuccessful_expectations": 1}
+    assert {**joined["statistics"], "success_percent": 0} == statistics | {"success_percent": 0}
+    assert not joined["success"]
 
 
 @pytest.mark.long("suites on Spark")

@@ -15,6 +15,7 @@ from lakeingest.config.storage import S3A_JARS
 from lakeingest.config.stores import STORES
 from lakeingest.config.target import FormatName
 from lakeingest.errors import OperatorNeeded
+from lakeingest.spark import jars
 from lakeingest.spark.jars import assert_released, fetch, settings_with_jars
 from lakeingest.spark.pins import SHA256
 from lakeingest.spark.session import java_home
@@ -117,6 +118,17 @@ def test_a_jar_is_used_only_as_it_was_released(tmp_path: Path, monkeypatch: pyte
         fetch(folder, [name], java_home())
     with pytest.raises(OperatorNeeded, match=r"Ivy cannot fetch org\.example:nothing:1"):
         fetch(folder, ["org.example:nothing:1"], java_home())
+
+
+def test_a_fetch_that_hangs_is_an_error_with_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repository that answers no more must not end the run with a traceback."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\nexec sleep 60\n")
+    java.chmod(0o755)
+    monkeypatch.setattr(jars, "_SECONDS", 0.2)
+    with pytest.raises(OperatorNeeded, match=r"Ivy cannot fetch org\.example:nothing:1: it has not ended after 0\.2"):
+        fetch(tmp_path / "ivy", ["org.example:nothing:1"], tmp_path)
 
 
 @pytest.mark.parametrize("name", ["iceberg", "hudi"])
