@@ -5,7 +5,7 @@ crash. A data file is written once and never replaced.
 """
 
 import json
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -312,15 +312,6 @@ class Draft:
         finally:
             self.drop()
 
-    @contextmanager
-    def dropped_after_errors(self) -> Iterator[None]:
-        """Drop the draft if the block, which writes it, raises an error."""
-        try:
-            yield
-        except BaseException:
-            self.drop()
-            raise
-
     def drop(self) -> None:
         """Remove the temporary file of an upload. A local draft is the data file itself, and stays."""
         if str(self.path) != str(self.file):
@@ -328,15 +319,15 @@ class Draft:
 
 
 @contextmanager
-def written(file: File) -> Iterator[Path]:
-    """The path where the block writes a data file. If the block succeeds, the file is finished after it.
-
-    After an error, a part of a local file may stay.
-    """
+def written(file: File, finish: Callable[[Draft], None] = Draft.finish) -> Iterator[Path]:
+    """The path where the block writes a data file. Then `finish` gets its draft; after an error, a part may stay."""
     draft = Draft.of(file)
-    with draft.dropped_after_errors():
+    try:
         yield draft.path
-    draft.finish()
+    except BaseException:
+        draft.drop()
+        raise
+    finish(draft)
 
 
 def parquet(file: File, numbered: Sequence[str] = ()) -> "pq.ParquetFile":

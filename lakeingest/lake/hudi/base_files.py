@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from lakeingest.core.tables.change import DELETED
 from lakeingest.files import file as files
-from lakeingest.files.file import Draft, File
+from lakeingest.files.file import File
 from lakeingest.lake.hudi.commit import Commit
 from lakeingest.lake.hudi.file_groups import relative_name
 from lakeingest.lake.hudi.partitions import PARTITION
@@ -189,17 +189,15 @@ def write_next_file(
     if group.partition and group.newest is None:
         make_partition(commit.folder, group.partition, commit.instant)
     commit.mark(relative_path, "CREATE" if group.newest is None else "MERGE")
-    draft = Draft.of(commit.folder / relative_path)
-    with draft.dropped_after_errors():
+    with files.written(commit.folder / relative_path, commit.finish) as path:
         # without `store_schema`, PyArrow leaves out the metadata of the schema, too
         dictionaries = commit.dictionaries.columns_of(rows)
         with pq.ParquetWriter(
-            draft.path, rows.schema, compression="zstd", store_schema=False, use_dictionary=dictionaries
+            path, rows.schema, compression="zstd", store_schema=False, use_dictionary=dictionaries
         ) as writer:
             writer.write_table(rows)
             writer.add_key_value_metadata(_footer(previous.footer, rows[RECORD]))
-        size = draft.path.stat().st_size
-    commit.finish(draft)
+        size = path.stat().st_size
     if group.newest is None:  # without a previous file, all rows count as inserted
         return WrittenFile(group, name, size, len(rows), inserted=len(rows), updated=0, deleted=0)
     inserted = len(new_rows) - updated
