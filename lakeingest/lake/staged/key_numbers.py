@@ -30,7 +30,7 @@ class KeyNumbers:
             self._places = np.full(count, -1, np.int32)
             self._places[integers - self._least] = np.arange(keys.num_rows, dtype=np.int32)
 
-    def found_in(self, tables: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, "np.ndarray", "np.ndarray"]]:
+    def found_in(self, tables: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, np.ndarray, np.ndarray]]:
         """Look for the keys in tables: yields a table, the indexes of its rows with a changed key, and their numbers.
 
         The tables have the columns of the key, and may have others. Each row is in one of the yielded tables, which may
@@ -43,7 +43,7 @@ class KeyNumbers:
         for table in _in_larger_tables(tables, self._count):
             yield table, *self._joined(table)
 
-    def _looked_up(self, column: pa.ChunkedArray, places: "np.ndarray") -> tuple["np.ndarray", "np.ndarray"]:
+    def _looked_up(self, column: pa.ChunkedArray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """As `_joined`, for keys that are integers."""
         indexes = None
         if (integers := _integers(column)) is None:  # NULL, or beyond 64 bits: these are no changed keys
@@ -63,7 +63,7 @@ class KeyNumbers:
         found = within[is_changed]
         return found if indexes is None else indexes[found], numbers[is_changed].astype(np.int64)
 
-    def _joined(self, table: pa.Table) -> tuple["np.ndarray", "np.ndarray"]:
+    def _joined(self, table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
         """The indexes of the rows of `table` that have a changed key, and the number of each one's change."""
         names = self._schema.names
         rows = table.select(names).cast(self._schema).append_column(_ROW, pa.array(np.arange(table.num_rows)))
@@ -71,15 +71,16 @@ class KeyNumbers:
         return matches[_ROW].to_numpy(), matches[_NUMBER].to_numpy()
 
 
-def _integers(values: pa.ChunkedArray) -> "np.ndarray | None":
+def _integers(values: pa.ChunkedArray) -> np.ndarray | None:
     """The values as integers of 64 bits; None if one of them is NULL or no such integer."""
     is_integer = pa.types.is_integer(values.type) or (pa.types.is_decimal(values.type) and values.type.scale == 0)
     if not is_integer or values.null_count:
         return None
     try:
-        return values.cast(pa.int64()).to_numpy()
+        integers: np.ndarray = values.cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid:
         return None
+    return integers
 
 
 def _in_larger_tables(tables: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
