@@ -1,6 +1,6 @@
-"""The Parquet files that PyIceberg writes for us: only columns whose values repeat get a dictionary.
+"""The Parquet files that PyIceberg writes for us.
 
-And no file has bounds that are not around all of its values.
+Only columns whose values repeat get a dictionary. The bounds of a column hold for all its values.
 """
 
 from collections.abc import Mapping
