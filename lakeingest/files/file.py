@@ -75,10 +75,7 @@ class File(Protocol):
         """
 
     def put_document(self, doc: Mapping[str, Any]) -> Any:
-        """Make or replace a document. Readers see the old or the new document.
-
-        Returns the value that `put_after` takes as `seen`.
-        """
+        """Make or replace a document; readers see the old or the new one. Returns what `put_after` takes as `seen`."""
 
     def put_after(self, doc: Mapping[str, Any], seen: Any) -> Any:
         """Replace the version `seen` of a document. Returns the new `seen`.
@@ -112,6 +109,9 @@ class File(Protocol):
 
     def write(self, contents: bytes) -> None:
         """Make or replace a file that no other process writes. A crash may leave a part of a local file."""
+
+    def make(self) -> bool:
+        """Make an empty file, and return True. If it exists, return False; in a store, this call may have made it."""
 
     def delete(self) -> None:
         """Remove the file if it exists."""

@@ -114,6 +114,15 @@ class Local(PosixPath):
         self.write_bytes(contents)
         traffic.count_file(len(contents))
 
+    def make(self) -> bool:
+        """Make the file, unless the name exists."""
+        try:
+            self.touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        traffic.count_file(0)
+        return True
+
     def delete(self) -> None:
         """Unlink the file."""
         self.unlink(missing_ok=True)

@@ -181,6 +181,13 @@ class Stored:
         """Put the contents. A store never has a part of them."""
         self.put(contents)
 
+    def make(self) -> bool:
+        """Put an empty file if there is none. False also if the client repeats a put whose answer is lost."""
+        with self._errors(), self._in_bucket(), suppress(exceptions.AlreadyExistsError, exceptions.PreconditionError):
+            self.bucket.put(self.key, b"", mode="create", use_multipart=False)
+            return True
+        return False
+
     def put(self, contents: bytes | Path) -> None:
         """Put these contents, or the contents of a file of this machine."""
         with self._errors(), self._in_bucket():
@@ -199,10 +206,7 @@ class Stored:
         return self._put_bytes_if(json.dumps({**doc, NONCE: uuid.uuid4().hex}).encode(), seen)
 
     def _put_bytes_if(self, body: bytes, seen: Seen | None) -> Seen | None:
-        """Put these contents on the condition of `put_if`. If they are stored already, this call counts as the put.
-
-        Returns and raises as `put_if`.
-        """
+        """As `put_if`, but put these contents. If they are stored already, this call counts as the put."""
         mode: Any = "create" if seen is None else dict(seen.version)
         last_error: Exception | None = None
         began = time.monotonic()
@@ -224,10 +228,8 @@ class Stored:
             stored, stored_seen = self._get_or_none() or (None, None)
             if stored == body:  # the nonce of a document tells that this call put it
                 return stored_seen
-            stored_version = stored_seen and stored_seen.version  # None: there is no file
-            wanted_version = seen and seen.version
-            if is_refused or stored_version != wanted_version:  # another writer has replaced the document
-                return None
+            if is_refused or (stored_seen and stored_seen.version) != (seen and seen.version):  # None: there is no file
+                return None  # another writer has replaced the document
             if time.monotonic() - began > PATIENCE_SECONDS:
                 break
             time.sleep(pause)  # a repetition is safe: the store still has the version `seen`

@@ -87,6 +87,15 @@ def test_of_writers_at_once_one_makes_a_file(any_folder: File) -> None:
         assert [who for who, is_won in enumerate(won) if is_won] == [int(file.read())]
 
 
+def test_of_writers_at_once_one_makes_an_empty_file(any_folder: File) -> None:
+    """The others are told that it exists, though its contents are the same for all."""
+    for number in range(20):
+        file = any_folder / f"{number}.requested"
+        with ThreadPoolExecutor(WRITERS) as pool:
+            assert sorted(pool.map(lambda _, file=file: file.make(), range(WRITERS))) == [False] * 3 + [True]
+        assert file.read() == b""
+
+
 def test_of_writers_at_once_one_is_last(any_folder: File) -> None:
     """A document is one of those that were written, whole."""
     file = any_folder / "head.json"

@@ -89,9 +89,13 @@ class Commit:
     def begin(cls, folder: File) -> Self:
         """Begin a commit, which readers do not see until it is completed."""
         commit = cls(folder, next_moment(folder))
+        # in a store, another pipeline may begin a commit in the same millisecond
+        while not (commit._timeline / f"{commit.instant}.commit.requested").make():
+            commit = cls(folder, next_moment(folder))
         commit._markers.make_folder()
-        for step in ("commit.requested", "inflight"):  # for a commit, Hudi leaves the kind out of the second name
-            (commit._timeline / f"{commit.instant}.{step}").write(b"")
+        (commit._timeline / f"{commit.instant}.inflight").write(
+            b""
+        )  # Hudi leaves the kind of a commit out of this name
         return commit
 
     def mark(self, name: str, kind: Literal["MERGE", "CREATE"]) -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from lakeingest.config import Config, History
 from lakeingest.errors import ClockBehind
+from lakeingest.files.file import File
 from lakeingest.lake.formats import open_target
+from lakeingest.lake.hudi import commit
 from lakeingest.lake.hudi.options import most_commits
 from lakeingest.lake.hudi.timeline import writes
 from tests.faults.clocks import clock_ahead
@@ -29,6 +31,18 @@ def having(lake: Lake, lake_config: Config) -> Callable[..., Lake]:
         return replace(lake, settings=config.target, open=lambda: open_target(config, lambda: lake.spark))
 
     return opened
+
+
+def test_commits_that_begin_in_one_millisecond_have_different_instants(
+    any_folder: File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a store, no lock keeps a hand-over to another pipeline from beginning when a publish does."""
+    times = iter(["20261201093539965", "20261201093539965", "20261201093539965", "20261201093539966"])
+    monkeypatch.setattr(commit, "next_moment", lambda _: next(times))
+    (any_folder / ".hoodie" / "timeline").make_folder()
+    begun = [commit.Commit.begin(any_folder).instant for _ in range(2)]
+    assert begun == ["20261201093539965", "20261201093539966"]
+    assert len(any_folder.tree()) == 4  # each has its request, and that it is in flight
 
 
 def change(lake: Lake, number: int) -> None:
